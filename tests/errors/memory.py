@@ -138,7 +138,7 @@ def descriptor_of_pointer(p, n):
 @bad("*f16 i32")
 def descriptor_attribute(p, n):
     d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [64, 64])
-    x = d.gather([0, 0])  # error[attribute]: a Descriptor has no attribute gather
+    x = d.reduce([0, 0])  # error[attribute]: a Descriptor has no attribute reduce
 
 
 @bad("*f16 i32")

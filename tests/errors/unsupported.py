@@ -274,7 +274,7 @@ def unknown_function(p):
 
 @bad("*f32")
 def function_of_triton_only(p):
-    tl.target_info(p)  # error[not-yet]: tl.target_info is Triton's, but not supported here
+    tl.constexpr_type(p)  # error[not-yet]: tl.constexpr_type is Triton's, but not supported here
 
 
 @wl.jit

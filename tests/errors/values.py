@@ -6,6 +6,8 @@
 import numpy as np
 import warploom as wl
 import warploom.language as tl
+import warploom.triton as triton
+import warploom.triton.language as ttl
 from tests.errors.bad import bad
 
 
@@ -296,7 +298,7 @@ def pointer_of_32_bits(p, n):
 
 @bad("*f16")
 def rounding_mode(p):
-    q = tl.load(p).to(tl.float8e5, fp_downcast_rounding="rtz")  # error[cast-rounding]: fp_downcast_rounding='rtz'
+    q = tl.load(p).to(tl.float8e5, fp_downcast_rounding="up")  # error[cast-rounding]: fp_downcast_rounding='up'
 
 
 @bad("*f16")
@@ -439,3 +441,49 @@ def print_without_prefix(p, n):
 @bad("*f32")
 def split_of_a_wide_axis(p):
     x, y = tl.split(tl.load(p + tl.arange(0, 64)).reshape(4, 16))  # error[split]: split of a tile of shape 4x16
+
+
+@bad("*f16")
+def rounds_to_the_same(p):
+    q = tl.load(p).to(tl.float32, fp_downcast_rounding="rtz")  # error[cast-rounding]: a cast of f16 to f32 that rounds towards zero
+
+
+@bad("*f32")
+def effect_by_element(p):
+    def stores(x, p):
+        if x > 0:  # error[map-effect]: store under an if on single elements
+            tl.store(p, 1.0)
+        return x
+
+    q = tl.map_elementwise(stores, tl.arange(0, 8), p)
+
+
+@bad("*f32")
+def pack_that_does_not_divide(p):
+    q = tl.map_elementwise(min, tl.arange(0, 8), p, pack=3)  # error[map-pack]: pack=3
+
+
+@triton.aggregate
+class Pair:
+    x: ttl.tensor
+    y: tl.constexpr
+
+
+@bad("*f32")
+def field_of_run_time(p):
+    q = Pair(1, tl.load(p))  # error[constexpr-required]: y of Pair is a tl.constexpr, found f32
+
+
+@bad("*f32")
+def field_that_is_missing(p):
+    q = Pair(1, 2).z  # error[attribute]: Pair has no attribute z
+
+
+@bad("*f32")
+def replaces_nothing(p):
+    q = ttl.aggregate_replace(p, x=1)  # error[aggregate]: aggregate_replace of ptr<f32>
+
+
+@bad("*f32")
+def adds_aggregates(p):
+    q = Pair(1, 2) + 1  # error[operand-type]: + 1

@@ -217,3 +217,266 @@ def test_an_address_of_nothing_is_refused() -> None:
             by_addresses[(1,)](
                 np.array([address, address], np.int64), x, np.zeros(100, np.float32), 1, N=32
             )
+
+
+# ---- aggregates
+
+
+@triton.aggregate
+class Running:
+    """A sum of tiles, and how many."""
+
+    total: tl.tensor
+    count: tl.tensor
+    SIZE: tl.constexpr
+    scale: tl.constexpr = 2
+
+    @triton.jit
+    def add(self, x: Any) -> Any:
+        return tl.aggregate_replace(self, total=self.total + x, count=self.count + 1)
+
+    @triton.jit
+    def __mul__(self, factor: Any) -> Any:
+        return Running(self.total * factor, self.count, self.SIZE)
+
+    @triton.jit
+    def mean(self) -> Any:
+        return tl.sum(self.total, 0) / (self.count * self.SIZE) * self.scale
+
+
+@tl.core._aggregate
+class Scaled(Running):
+    factor: tl.constexpr
+
+    @triton.constexpr_function
+    def __init__(self, inner: Any, factor: Any) -> None:
+        self.total, self.count = inner.total, inner.count
+        self.SIZE, self.scale = inner.SIZE, tl.constexpr(3)
+        self.factor = tl.constexpr(factor.value * 2)
+
+
+@triton.jit
+def aggregated(x_ptr: Any, T: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    a = Running(tl.zeros((N,), tl.float32), 0, SIZE=N)
+    for t in range(T):
+        a = a.add(tl.load(x_ptr + t * N + i))
+        if t > 0:
+            a = a * 0.5
+    b = Scaled(a, 4)
+    if isinstance(b, Running) and not isinstance(a, Scaled):
+        tl.store(out_ptr, a.mean())
+        tl.store(out_ptr + 1, b.mean())
+        tl.store(out_ptr + 2, b.factor)
+
+
+def test_aggregates() -> None:
+    x = numbers(3, 32)
+    out = launched(aggregated, np.zeros(3, np.float32), x, 3, N=32)
+    total = ((x[0] + x[1]) * 0.5 + x[2]) * 0.5
+    np.testing.assert_allclose(out, [total.sum() / 48, total.sum() / 32, 8], rtol=1e-5)
+
+
+# ---- functions of single elements
+
+
+@triton.jit
+def clipped(x: Any, low: Any) -> Any:
+    if x < low:
+        return low, 0
+    count = 0
+    if x > 1:
+        x = 1.0
+        count = 2
+    elif x > 0:
+        x = x / 2
+        count += 1
+    return x, count
+
+
+@triton.jit
+def swapped(a: Any, b: Any) -> Any:
+    return b, a
+
+
+@triton.jit
+def by_element(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    y, count = tl.map_elementwise(clipped, x, -0.5)
+    tl.store(out_ptr + i, y)
+    tl.store(out_ptr + N + i, count.to(tl.float32))
+    tl.store(out_ptr + 2 * N + i, tl.map_elementwise(swapped, x, pack=2))
+
+
+def test_map_elementwise() -> None:
+    x = numbers(64)
+    out = launched(by_element, np.zeros((3, 64), np.float32), x, N=64)
+    want = np.where(x < -0.5, -0.5, np.where(x > 1, 1, np.where(x > 0, x / 2, x)))
+    count = np.where(x < -0.5, 0, np.where(x > 1, 2, x > 0))
+    np.testing.assert_allclose(out, [want, count, x.reshape(32, 2)[:, ::-1].ravel()], rtol=1e-6)
+
+
+def test_an_element_s_if_has_no_effects() -> None:
+    @triton.jit
+    def stores(x: Any, out_ptr: Any) -> Any:
+        if x > 0:
+            tl.store(out_ptr, 1.0)
+        return x
+
+    @triton.jit
+    def kernel(out_ptr: Any) -> None:
+        tl.map_elementwise(stores, tl.arange(0, 8), out_ptr)
+
+    with pytest.raises(CompileError, match="under an if on single elements"):
+        kernel[(1,)](np.zeros(8, np.float32))
+
+
+# ---- what came after Triton 3.6, and before 3.3
+
+
+@triton.jit
+def newer(x_ptr: Any, flag_ptr: Any, out_ptr: Any, N: tl.constexpr) -> tl.void:
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    o = out_ptr + i
+    tl.store(o, tl.squeeze(tl.unsqueeze(x, 1), 1) + tl.to_tensor(3))
+    tl.store(o + N, tl.maximum(x, 0.5, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(o + 2 * N, tl.clamp(x, -1.0, 1.0, propagate_nan=tl.PropagateNan.NONE))
+    tl.store(o + 3 * N, tl.topk(x, N, descending=False))
+    tl.store(o + 4 * N, tl.cumprod(x, dtype=tl.float64).to(tl.float32))
+    tl.store(o + 5 * N, tl.expect_zero(x, x != x) + tl.fdiv(x, 2.0, approx=True))
+    tl.store(o + 6 * N, x.to(tl.float16, fp_downcast_rounding="rtz").to(tl.float32))
+    pair = (1, 2, 3)[tl.slice(1, None, None)] if tl.target_info.is_cuda() else (0,)
+    if tl.target_info.cuda_capability_geq(9, 0) and not tl.target_info.is_hip():
+        tl.store(o + 7 * N, x * pair[1])
+    flags = flag_ptr + tl.arange(0, 4)
+    tl.atomic_store(flags, tl.atomic_load(flags, sem="acquire") + 2)
+    seen = tl.atomic_poll(flags, tl.arange(0, 4) + 2, timeout_ns=2000)
+    late = flag_ptr.atomic_poll(77, timeout_ns=0)
+    tl.store(flag_ptr + 4, tl.sum(seen.to(tl.int32)) + 10 * late)
+
+
+def test_newer_names() -> None:
+    x = numbers(32)
+    x[3] = np.nan
+    flags = np.array([0, 1, 2, 0, 9], np.int32)
+    with np.errstate(invalid="ignore"):
+        x = np.where(np.isnan(x), np.float32(0.25), x)
+        out = launched(newer, np.zeros((8, 32), np.float32), x, flags, N=32)
+        near = x.astype(np.float16)
+        toward = np.where(
+            np.abs(near.astype(np.float32)) > np.abs(x), np.nextafter(near, np.float16(0)), near
+        )
+    want = [
+        x + 3, np.maximum(x, 0.5), np.clip(x, -1, 1), np.sort(x), np.cumprod(x.astype(float)), x * 1.5,
+        toward, x * 3,
+    ]  # fmt: skip
+    np.testing.assert_allclose(out, np.array(want), rtol=1e-5)
+    assert flags.tolist() == [2, 3, 4, 2, 3]
+
+
+def test_a_nan_goes_through_where_it_is_asked_for() -> None:
+    @triton.jit
+    def kernel(x_ptr: Any, out_ptr: Any) -> None:
+        x = tl.load(x_ptr)
+        tl.store(out_ptr, tl.minimum(1.0, x, propagate_nan=tl.PropagateNan.ALL))
+        tl.store(out_ptr + 1, tl.minimum(1.0, x))
+
+    out = np.zeros(2, np.float32)
+    kernel[(1,)](np.full(1, np.nan, np.float32), out)
+    assert np.isnan(out[0]) and out[1] == 1
+
+
+@triton.jit
+def boxes(
+    x_ptr: tl.const,
+    at_ptr: tl.pi32_t,
+    out_ptr: Any,
+    M: Any,
+    N: Any,
+    R: tl.constexpr,
+    C: tl.constexpr,
+) -> None:
+    rows = tl.load(at_ptr + tl.arange(0, R))
+    of_x = tl.make_tensor_descriptor(x_ptr, [M, N], [N, 1], [1, C])
+    got = of_x.gather(rows, 1)
+    to = tl._experimental_make_tensor_descriptor(out_ptr, [M, N], [N, 1], [1, C])
+    to.scatter(got, rows, 0)
+    whole = tl.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [R, C])
+    for _ in range(2):
+        whole.atomic_add([M - 3, 0], tl.full((R, C), 1.0, tl.float32))
+    tl._experimental_descriptor_store(
+        whole, tl._experimental_descriptor_load(whole, [0, 0]) + 1, [0, 0]
+    )
+
+
+def test_descriptors_gather_scatter_and_add() -> None:
+    x = numbers(9, 16)
+    rows = np.array([5, 0, 7, 12], np.int32)
+    out = np.zeros((9, 16), np.float32)
+    boxes[(1,)](x, rows, out, 9, 16, R=4, C=8)
+    want = np.zeros((9, 16), np.float32)
+    want[rows[:3], :8] = x[rows[:3], 1:9]
+    want[6:, :8] += 2
+    want[:4, :8] += 1
+    np.testing.assert_allclose(out, want, rtol=1e-6)
+    assert boxes.compile_for(x, rows, out, 9, 16, R=4, C=8).cuda
+
+
+@triton.jit
+def by_target(out_ptr: Any) -> None:
+    info = tl.target_info
+    other = info.is_hip_cdna3() or info.is_hip_cdna4() or info.is_hip_gfx1250()
+    tl.static_assert(not other and info.current_target()[:3] == "sm_")
+    tl.store(out_ptr, 1 if info.cuda_capability_geq(9, 0) else 2)
+
+
+def test_what_a_kernel_knows_of_its_target() -> None:
+    out = launched(by_target, np.zeros(1, np.int32))
+    assert out[0] == 1
+    ampere = by_target.compile_for(out, grid=(1,), target="sm_80")
+    ampere.simulate(out, grid=(1,))
+    assert out[0] == 2
+
+
+def test_descriptors_of_addresses() -> None:
+    make = triton.tools.experimental_descriptor.create_2d_tma_descriptor
+
+    @triton.jit
+    def kernel(desc: Any, out_ptr: Any) -> None:
+        x = tl._experimental_descriptor_load(desc, [2, 0], [4, 8], tl.bfloat16)
+        i, j = tl.arange(0, 4)[:, None], tl.arange(0, 8)[None, :]
+        tl.store(out_ptr + i * 8 + j, x.to(tl.float32))
+
+    import ml_dtypes
+
+    x = numbers(9, 8).astype(ml_dtypes.bfloat16)
+    out = np.zeros((4, 8), np.float32)
+    kernel[(1,)](make(x.ctypes.data, 9, 8, 4, 8, 2), out)
+    assert np.array_equal(out, x[2:6].astype(np.float32))
+
+
+def test_repr_names_a_kernel() -> None:
+    named = triton.jit(repr=lambda s: f"sum of {s.constants['N']}, {s.signature['x_ptr']}")
+    kernel = named(lambda_free)
+    x, out = numbers(8), np.zeros(8, np.float32)
+    compiled = kernel.warmup(x, out, N=8, grid=(1,))
+    assert compiled.name == compiled.metadata.name == "sum_of_8___fp32_16"
+    assert "sum_of_8___fp32_16(" in compiled.cuda
+    assert named(lambda_free).warmup(x, out, N=4, grid=(1,)).name.startswith("sum_of_4")
+
+
+def lambda_free(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    tl.store(out_ptr + i, tl.load(x_ptr + i))
+
+
+def test_device_print_shows_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    @triton.jit
+    def kernel(n: Any) -> None:
+        tl.device_print("n", n, hex=True)
+
+    kernel[(1,)](255)
+    assert "0xff" in capsys.readouterr().out
+    assert "0x%" in kernel.compile_for(254, grid=(1,)).cuda

@@ -100,6 +100,8 @@ def _device_print(e: Emitter, o: Op) -> None:
     for v in o.operands:
         name = v.hint or "value"
         form = PRINT.get(c_type(elem_of(v.type)), "%p")
+        if o.attrs.get("hex") and form != "%p":
+            form = form[:-1].replace("%", "0x%") + "x"
         if not isinstance(v.type, Tile):
             line(name, form, [e.scalar(v)], [] if e.elected else [e.use("leader")])
             continue

@@ -399,6 +399,8 @@ ATOMICS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "and": "a
 
 def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op, compared: str = "") -> str:
     """compared: what cas compares memory with."""
+    if fn == "load" and (elem.bits >= 32 or (elem.is_int and elem.bits == 16)):
+        return f"*({c_type(elem)} const volatile*){pointer}"
     if fn == "cas" and elem.is_int and elem.bits in (32, 64):
         if elem.bits == 32:
             return f"({c_type(elem)})atomicCAS((u32*){pointer}, (u32){compared}, (u32){value})"
@@ -432,7 +434,7 @@ def _atomic(e: Emitter, o: Op) -> None:
         _scalar_atomic(e, o, elem, used)
         return
     assert isinstance(t, Tile)
-    holder = e.holder(t.layout)
+    holder = "" if fn == "load" else e.holder(t.layout)
     if holder and used:
         raise CompileError(
             "atomic-result",

@@ -474,7 +474,7 @@ def _load(x: Expressions, o: Op) -> str:
 @value(tile.atomic, says="fn sem")
 def _atomic(x: Expressions, o: Op) -> str:
     p, new, *rest = o.operands
-    parts = [x.text(p), x.loose(new).text]
+    parts = [x.text(p), *([] if o.attrs["fn"] == "load" else [x.loose(new).text])]
     if o.attrs["fn"] == "cas":
         parts.insert(1, x.loose(rest[0]).text)
     else:

@@ -238,9 +238,10 @@ def _assert(s: Statements, o: Op) -> str:
     return call("device_assert", s.text(o.operands[0]), quoted(o.attrs["message"]))
 
 
-@statement(control.device_print, says="prefix")
+@statement(control.device_print, says="prefix hex")
 def _print(s: Statements, o: Op) -> str:
-    return call("device_print", quoted(o.attrs["prefix"]), *map(s.full, o.operands))
+    values = map(s.full, o.operands)
+    return call("device_print", quoted(o.attrs["prefix"]), *values, *keywords(o, "hex"))
 
 
 @statement(control.printf, says="format")

@@ -37,7 +37,7 @@ from warploom.frontend.coerce import (
     static_int,
 )
 from warploom.frontend.follow import is_own
-from warploom.frontend.language import combine, core, debug, linear, memory
+from warploom.frontend.language import atomics, combine, core, debug, linear, memory
 from warploom.frontend.language import math as elementwise
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
@@ -137,14 +137,15 @@ class Instructions(Tensors, Products, CopyAsync, Namespaces):
 
     load = memory.load
     store = memory.store
-    atomic_add = memory.atomic_add
-    atomic_max = memory.atomic_max
-    atomic_min = memory.atomic_min
-    atomic_and = memory.atomic_and
-    atomic_or = memory.atomic_or
-    atomic_xor = memory.atomic_xor
-    atomic_xchg = memory.atomic_xchg
-    atomic_cas = memory.atomic_cas
+    atomic_add = atomics.atomic_add
+    atomic_max = atomics.atomic_max
+    atomic_min = atomics.atomic_min
+    atomic_and = atomics.atomic_and
+    atomic_or = atomics.atomic_or
+    atomic_xor = atomics.atomic_xor
+    atomic_xchg = atomics.atomic_xchg
+    atomic_load = atomics.atomic_load
+    atomic_cas = atomics.atomic_cas
 
     # ---- threads
 

@@ -12,13 +12,17 @@ from warploom.frontend.coerce import Const, Emitter, describe, is_literal, known
 from warploom.frontend.language import memory, shape
 from warploom.frontend.language.core import (
     METHODS,
+    Aggregate,
     BlockPointer,
     Descriptor,
     Handle,
     Table,
     builtin,
 )
+from warploom.frontend.language.descriptors import DESCRIPTOR_METHODS
+from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import did_you_mean, refuse
+from warploom.frontend.scope import admit
 from warploom.ir.core import Value
 from warploom.ir.types import DTYPE_PREDICATES, DTYPE_PROPERTIES, DType, Pointer
 
@@ -48,6 +52,23 @@ BLOCK_TYPE: dict[str, Callable[[BlockType], Any]] = {
     "is_ptr": lambda t: _constant(False),
     "get_block_shapes": lambda t: _constant(t.shape),
 }
+
+
+def _member(emitter: Emitter, x: Aggregate, name: str) -> Any:
+    """A field of an aggregate, or what its class has of that name; of a function a method of it."""
+    fields = x.as_dict()
+    if name in fields:
+        return fields[name]
+    found = emitter.reads.attribute(x.kind, name)
+    if found is MISSING:
+        names = [*fields, *(n for n in vars(x.kind) if not n.startswith("_"))]
+        refuse(
+            "attribute",
+            f"{x.kind.__name__} has no attribute {name}",
+            did_you_mean(name, names, f"its fields are {', '.join(fields)}"),
+        )
+    value = admit(name, found)
+    return Method(value, x) if callable(value) and not isinstance(value, type) else value
 
 
 _NOTHING = object()
@@ -82,6 +103,12 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             return found
         case tuple() if name in getattr(x, "_fields", ()) and _is_plain(type(x), name):
             return x[x._fields.index(name)]  # type: ignore[attr-defined]
+        case type():
+            found = emitter.reads.attribute(x, name)
+            if found is not MISSING:
+                return admit(f"{x.__name__}.{name}", found)
+        case Aggregate():
+            return _member(emitter, x, name)
         case Table() if name in TABLE:
             return Method(TABLE[name], x)
         case BlockPointer() if name == "type":
@@ -94,10 +121,8 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             return getattr(x, name)
         case BlockPointer() if name == "advance":
             return Method(memory.advance, x)
-        case Descriptor() if name == "load":
-            return Method(memory.load_tensor_descriptor, x)
-        case Descriptor() if name == "store":
-            return Method(memory.store_tensor_descriptor, x)
+        case Descriptor() if name in DESCRIPTOR_METHODS:
+            return Method(DESCRIPTOR_METHODS[name], x)
     if isinstance(x, Value | Const) or is_literal(x):
         elem = emitter.dtype(x)
         match name:

@@ -206,12 +206,9 @@ class Branches(Comprehensions):
                 merged[name] = a, b
             else:
                 self.scope[name] = a
-        values: list[list[Value]] = []
-        for i, arm in enumerate(arms):
-            with self.emitter.inside(arm.builder):
-                values.append(
-                    [self.emitter.carried(x) for b in merged.values() for x in leaves(b[i].value)]
-                )
+        values = [[x for b in merged.values() for x in leaves(b[i].value)] for i in (0, 1)]
+        with self.at(where):
+            values = self.level(c, [arm.builder for arm in arms], values)
         hints = [n for n, (a, _) in merged.items() for _ in leaves(a.value)]
         with self.at(where):
             results = iter(self.if_(c, [arm.builder for arm in arms], values, hints))
@@ -291,7 +288,7 @@ class Branches(Comprehensions):
     def _same_kind(self, where: ast.AST, name: str, a: Binding, b: Binding) -> None:
         """Refuse a variable that the arms leave with different types."""
         x, y = a.value, b.value
-        if self._are_alike(x, y):
+        if self._are_alike(x, y) or (self.emitter.by_element and skeleton(x) == skeleton(y)):
             return
         emitter = self.emitter
         what = "what is returned" if name == RESULT else name

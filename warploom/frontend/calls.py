@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Self
 
 from warploom.errors import CompileError, InternalError, Loc, Note
-from warploom.frontend import language
+from warploom.frontend import aggregates, language
 from warploom.frontend.attributes import Method
 from warploom.frontend.coerce import Const, Emitter, describe, known
 from warploom.frontend.language import math as elementwise
-from warploom.frontend.language.core import Constexpr, Table
+from warploom.frontend.language.core import FIELDS, Constexpr, Table
 from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
 from warploom.frontend.refuse import advice, did_you_mean
 from warploom.frontend.scope import Binding, Scope, admit, leaves
@@ -149,6 +149,9 @@ class Calls(ABC):
         name = self.source.text(node.func)
         if isinstance(fn, DType):
             fn, args = elementwise.to, [*args, fn]
+        if fn is aggregates.replaced:
+            changed = aggregates.fields_of(self, node, args, kwargs)
+            return aggregates.made(self, node, args[0].kind, [], changed)
         if fn in PYTHON_FUNCTIONS:
             fn = PYTHON_FUNCTIONS[fn]
         if getattr(fn, "__warploom_builtin__", False) or fn in CLASSES:
@@ -158,6 +161,8 @@ class Calls(ABC):
             with self.at(node, **named):
                 out = fn(*given, **bound.kwargs)
                 return out.value if isinstance(out, Constexpr) else out
+        if isinstance(fn, type) and hasattr(fn, FIELDS):
+            return aggregates.made(self, node, fn, args, kwargs)
         if isinstance(fn, type) and issubclass(fn, tuple) and hasattr(fn, "_fields"):
             return self._named_tuple(node, fn, args, kwargs)
         if getattr(fn, "__warploom_constexpr__", None) is not None:
@@ -228,7 +233,7 @@ class Calls(ABC):
         with self.at(node):
             return admit(f"{name}'s result", out)
 
-    def inline(self, node: ast.Call, fn: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def inline(self, node: ast.AST, fn: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call of another kernel function: its body, here."""
         bound, here = self.bound(node, fn, args, kwargs), self.loc(node)
         scope: Scope = {}
@@ -260,7 +265,7 @@ class Calls(ABC):
         source, stack = replace(fn.owner.source, tree=fn.node), (*self.stack, fn.node)
         return type(self)(self.emitter, source, scope, stack, here).body()
 
-    def _refuse_recursion(self, node: ast.Call, name: str) -> NoReturn:
+    def _refuse_recursion(self, node: ast.AST, name: str) -> NoReturn:
         self.fail(
             node,
             "recursion",
@@ -269,7 +274,7 @@ class Calls(ABC):
         )
 
     def bound(
-        self, node: ast.Call, fn: Function, args: list[Any], kwargs: dict[str, Any]
+        self, node: ast.AST, fn: Function, args: list[Any], kwargs: dict[str, Any]
     ) -> inspect.BoundArguments:
         """The arguments of a function that is to be inlined, which refuses one that calls itself."""
         if fn in self.stack:

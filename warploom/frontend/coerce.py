@@ -169,6 +169,7 @@ class Emitter:
     reads: Reads = field(default_factory=Reads)  # the world outside of the kernel
     made: dict[Value, Loc] = field(default_factory=dict)  # where each value was made, for notes
     renamed: dict[Value, Value] = field(default_factory=dict)  # values that got the user's name
+    by_element: bool = False  # inside of map_elementwise: the condition of an if may be a tile
     has_addresses: bool = False  # are there pointers made of numbers?
 
     # -- ops and regions
@@ -436,7 +437,7 @@ class Emitter:
     def truth(self, x: Operand) -> Value:
         """A scalar as i1: x != 0."""
         v = self.value(x)
-        if isinstance(v.type, Tile):
+        if isinstance(v.type, Tile) and not self.by_element:
             refuse(
                 "tile-condition",
                 f"the truth of a whole tile, {v.type}",

@@ -14,8 +14,8 @@ from warploom.frontend.attributes import attribute
 from warploom.frontend.calls import Calls
 from warploom.frontend.coerce import Const, describe, is_literal, known, static_int, yield_
 from warploom.frontend.language import shape
-from warploom.frontend.language.core import Table
-from warploom.frontend.operators import PYTHON, SYMBOLS
+from warploom.frontend.language.core import Aggregate, Table
+from warploom.frontend.operators import METHOD_OF, PYTHON, SYMBOLS
 from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import admit, leaves, rebuild, skeleton
@@ -119,6 +119,8 @@ class Expressions(Calls):
         self, node: ast.AST, symbol: str, x: Any, y: Any, fresh: ast.AST | None = None
     ) -> Any:
         """x symbol y.  `fresh`: the operand that was evaluated last."""
+        if isinstance(x, Aggregate) or isinstance(y, Aggregate):
+            return self._of_aggregates(node, symbol, x, y)
         runtime = isinstance(x, Value | Const) or isinstance(y, Value | Const)
         if not runtime:
             return self._static_binary(node, symbol, x, y)
@@ -132,6 +134,16 @@ class Expressions(Calls):
                 if fused is not None:
                     return fused
             return self.emitter.binary(symbol, x, y)
+
+    def _of_aggregates(self, node: ast.AST, symbol: str, x: Any, y: Any) -> Any:
+        """An operator that a class of aggregates defines."""
+        for owner, other, name in zip((x, y), (y, x), METHOD_OF[symbol], strict=True):
+            if isinstance(owner, Aggregate):
+                fn = self.emitter.reads.attribute(owner.kind, name)
+                if getattr(fn, "__warploom_fn__", None) is not None:
+                    return self.inline(node, fn.__warploom_fn__, [owner, other], {})
+        help = f"define {METHOD_OF[symbol][0]} under @triton.jit in the class"
+        self.fail(node, "operand-type", f"{describe(x)} {symbol} {describe(y)}", help)
 
     def _static_binary(self, node: ast.AST, symbol: str, x: Any, y: Any) -> Any:
         """Both sides are known: Python's own operator."""
@@ -312,6 +324,7 @@ class Expressions(Calls):
         for side, builder in enumerate(arms):
             with emitter.inside(builder):
                 flat.append(tuple(self._like(pair[side], pair[1 - side]) for pair in pairs))
+        flat = [tuple(side) for side in self.level(c, arms, flat)]
         for a, b in zip(*flat, strict=True):
             if a.type != b.type:
                 refuse(
@@ -341,13 +354,46 @@ class Expressions(Calls):
     def if_(
         self, c: Value, arms: list[Builder], values: Sequence[Sequence[Value]], hints: list[str]
     ) -> tuple[Value, ...]:
-        """An `if` op of two finished arms."""
+        """An `if` op of two finished arms; of a condition by element what both arms give, selected."""
+        if self.emitter.is_tile(c):
+            return self._selected(c, arms, values)
         regions = []
         for builder, out in zip(arms, values, strict=True):
             with self.emitter.inside(builder):
                 yield_(self.emitter, tuple(out))
             regions.append(Region((), tuple(builder.ops)))
         return self.emitter.append(control.if_, (c,), hints, regions=tuple(regions))
+
+    def _selected(
+        self, c: Value, arms: list[Builder], values: Sequence[Sequence[Value]]
+    ) -> tuple[Value, ...]:
+        emitter = self.emitter
+        for o in Region((), tuple(o for b in arms for o in b.ops)).all_ops:
+            if o.kind.effect:
+                refuse(
+                    "map-effect",
+                    f"{o.kind.name} under an if on single elements",
+                    "load and store outside of the function that map_elementwise maps",
+                )
+        for b in arms:
+            emitter.builder.ops.extend(b.ops)
+        return tuple(emitter.select(c, x, y) for x, y in zip(*values, strict=True))
+
+    def level(
+        self, c: Value, arms: list[Builder], values: Sequence[Sequence[Any]]
+    ) -> list[list[Value]]:
+        """What two arms leave as IR values, each pair of one shape where they are chosen by element."""
+        made: list[list[Value]] = []
+        for side, builder in enumerate(arms):
+            with self.emitter.inside(builder):
+                made.append([self.emitter.carried(x) for x in values[side]])
+        if self.emitter.is_tile(c):
+            for i, (x, y) in enumerate(zip(*made, strict=True)):
+                shape = self.emitter.common_shape(c, x, y)
+                for values_of, builder in zip(made, arms, strict=True):
+                    with self.emitter.inside(builder):
+                        values_of[i] = self.emitter.expand_to(values_of[i], shape)
+        return made
 
     # -- attributes and subscripts
 
@@ -417,6 +463,8 @@ class Expressions(Calls):
             ]
             return slice(*parts)
         index = self.expr(node)
+        if isinstance(index, slice):
+            return index
         with self.at(node):
             return static_int(index, "a tuple's index")
 

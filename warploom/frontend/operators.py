@@ -35,5 +35,18 @@ SYMBOLS = {node: symbol for symbol, node, _, _ in _TABLE}
 PYTHON = {symbol: function for symbol, _, function, _ in _TABLE}
 KINDS = {symbol: kind for symbol, _, _, kind in _TABLE if kind is not None}
 COMPARISONS = frozenset(symbol for symbol, kind in KINDS.items() if kind in arith.COMPARE)
+# What classes call an operator's method, on the left and on the right.
+METHOD_OF = {
+    symbol: (f"__{name}__", f"__{mirrored}__")
+    for symbol, name, mirrored in (
+        *((s, n, f"r{n}") for s, n in (
+            ("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "truediv"), ("//", "floordiv"), ("%", "mod"),
+            ("**", "pow"), ("@", "matmul"), ("&", "and"), ("|", "or"), ("^", "xor"), ("<<", "lshift"),
+            (">>", "rshift"),
+        )),
+        ("<", "lt", "gt"), ("<=", "le", "ge"), (">", "gt", "lt"), (">=", "ge", "le"), ("==", "eq", "eq"),
+        ("!=", "ne", "ne"),
+    )
+}  # fmt: skip
 # One-bit integers wrap: + and - are exclusive or, * is and.
 BIT_ARITHMETIC = {"+": arith.xor, "-": arith.xor, "*": arith.and_}

@@ -20,7 +20,7 @@ from warploom.frontend.coerce import (
 )
 from warploom.frontend.language import debug
 from warploom.frontend.language import math as elementwise
-from warploom.frontend.language.core import Table
+from warploom.frontend.language.core import Aggregate, Table
 from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import Refusal, refuse
 from warploom.frontend.scope import admit
@@ -91,6 +91,8 @@ def _python_print(*args: Any) -> None:
 
 def _python_isinstance(x: Any, kind: Any) -> bool:
     kinds = kind if isinstance(kind, tuple) else (kind,)
+    if isinstance(x, Aggregate):
+        return any(isinstance(k, type) and issubclass(x.kind, k) for k in kinds)
     return isinstance(x, tuple(k for k in kinds if isinstance(k, type)))
 
 
@@ -125,6 +127,10 @@ def _python_enumerate(x: Any, start: Any = 0) -> tuple[Any, ...]:
 
 def _python_reversed(x: Any) -> tuple[Any, ...]:
     return _sequence(x)[::-1]
+
+
+def _python_slice(*bounds: Any) -> slice:
+    return slice(*(None if b is None else static_int(b, "a slice bound") for b in bounds))
 
 
 def _python_all(x: Any) -> bool:
@@ -177,6 +183,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     builtins.enumerate: _python_enumerate,
     builtins.reversed: _python_reversed,
     builtins.all: _python_all,
+    builtins.slice: _python_slice,
     builtins.any: _python_any,
     builtins.getattr: _python_getattr,
     builtins.hasattr: _python_hasattr,

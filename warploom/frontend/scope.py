@@ -8,6 +8,7 @@ what has to stay the same on the way.
 from __future__ import annotations
 
 import ast
+import enum
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ def admit(name: str, value: Any) -> Any:
     if (
         value is None
         or is_literal(value)
-        or isinstance(value, str | DType | Type | types.ModuleType)
+        or isinstance(value, str | DType | Type | types.ModuleType | enum.Enum)
     ):
         return value
     if callable(value):

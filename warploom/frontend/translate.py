@@ -164,7 +164,7 @@ def _argument(
     sizes = [emitter.value(v) for v in values[1 : 2 * t.rank]] + [emitter.const(1, i64)]
     view = emitter.emit(tile.make_view, fields[0], *sizes)
     extents, strides = tuple(sizes[: t.rank]), tuple(sizes[t.rank :])
-    return Descriptor(view, extents, strides, t.block_shape, t.dtype, t.padding)
+    return Descriptor(fields[0], view, extents, strides, t.block_shape, t.dtype, t.padding)
 
 
 def _constant_argument(

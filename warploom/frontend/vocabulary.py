@@ -37,18 +37,12 @@ REPLACED = {
 
 # Of Triton's language, but not here (yet), and what to write instead.
 NOT_YET = {
-    "PropagateNan": "NaNs are ignored by minimum and maximum, as by default in Triton",
     "block_type": "x.type gives the type of a tile; types are not made by hand",
-    "const": "annotations of pointers change nothing; leave it out",
     "constexpr_type": "types are not made by hand",
     "float8e4b15": "a format of other chips",
     "float8e4b8": "a format of other chips",
     "float8e5b16": "a format of other chips",
     "inline_asm_elementwise": "write it with the functions of tl",
-    "pi32_t": "pass an array of tl.int32",
-    "slice": "index tuples by constants",
-    "target_info": "ask the host: triton.runtime.driver.active.get_current_target()",
-    "void": "kernels return nothing",
 }
 
 # Ops cheap enough, and without effects, to be computed for both arms of a ternary; a division is not, since
@@ -66,5 +60,5 @@ SPECULATED = (arith.ELEMENTWISE - {arith.idiv, arith.rem}) | {
 PYTHON_BUILTINS = frozenset(
     {"range", "min", "max", "abs", "len", "int", "float", "bool", "print", "isinstance"}
     | {"True", "False", "None", "str", "list", "tuple", "dict", "enumerate", "zip", "reversed"}
-    | {"getattr", "hasattr", "all", "any"}
+    | {"getattr", "hasattr", "all", "any", "slice"}
 )

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import inspect as python_inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, overload
 
 from warploom import options
@@ -352,7 +354,13 @@ class JITFunction(KernelNames, Launched):
         """The variants that a call leads to; it runs the last one."""
         waves = 0 if call.knobs.num_consumer_groups is not None else waves_of(sizes, named(target))
         request = Request(
-            self.fn, call.specs, call.constexprs, call.knobs, target, launch=Launch(waves)
+            self.fn,
+            call.specs,
+            call.constexprs,
+            call.knobs,
+            target,
+            launch=Launch(waves),
+            called=self._called(call),
         )
 
         def kernel_of(changes: Changes) -> CompiledKernel:
@@ -374,6 +382,16 @@ class JITFunction(KernelNames, Launched):
                 warn(format_message("warning", "overlap", text, None, (), help))
 
         return variants_for(kernel_of, Arguments(call.values(), bytes_of), tell)
+
+    def _called(self, call: Call) -> str:
+        """The name that `repr` gives a variant, with what can't be in a name as _; "" without it."""
+        if self.repr is None:
+            return ""
+        constants = dict(call.constexprs)
+        run_time = [n for n in self.arg_names if n not in constants]
+        signature = dict(zip(run_time, map(str, call.specs), strict=False))
+        told = SimpleNamespace(constants=constants, signature=signature, jit_function=self)
+        return re.sub(r"\W", "_", str(self.repr(told)), flags=re.ASCII)
 
     def _refuse_under_capture(self, request: Request, device: int) -> None:
         """Compiling takes seconds and may not happen while a stream records; the cache may serve."""
@@ -510,8 +528,8 @@ def jit(
     do_not_specialize_on_alignment: whose divisibility must not.  debug: the knob, where a launch doesn't say.
     launch_metadata: what hooks around launches are told more (runtime/hooks.py): a dict, given the grid,
     metadata (name and knobs) and the arguments by name.
-    repr, noinline and version change nothing: a kernel keeps its function's name, helpers are always inlined,
-    and a variant knows what it was made of.
+    repr: what a variant is called on the GPU, given its constants and signature.
+    noinline and version change nothing: helpers are always inlined, and a variant knows what it was made of.
     """
 
     def made(f: Callable[..., Any]) -> JITFunction:

@@ -44,6 +44,7 @@ class Request:
     specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
     structured: False where a launch breaks what TMA or an early load would assume.
     overlap: True where arguments overlap in memory, so that every access keeps the program's order.
+    called: the name that jit(repr=) gives it, "" for the function's own.
     headroom: registers to leave beyond the estimate.  launch: what it knows of the launches.
     """
 
@@ -57,10 +58,12 @@ class Request:
     schedule: Schedule | None = None
     headroom: Headroom = field(default_factory=Headroom)
     launch: Launch = field(default_factory=Launch)
+    called: str = ""
 
     @property
     def name(self) -> str:
-        return self.fn.__name__
+        """What the kernel is called: by jit(repr=), else as its function."""
+        return self.called or self.fn.__name__
 
     def reader(self) -> Reads:
         """A record of what a translation reads, with nothing in it yet."""
@@ -127,11 +130,17 @@ class Request:
 
     def translate(self, reads: Reads | None = None) -> Func:
         """The kernel at TILE, as the frontend makes it.  reads: a `reader()` that records what it reads."""
+        from warploom.frontend.targeted import TARGET
         from warploom.frontend.translate import translate
         from warploom.runtime.signature import facts_of, types_of
 
         types, facts = types_of(self.specs), facts_of(self.specs)
-        return translate(self.fn, types, dict(self.constexprs), facts, reads)
+        before = TARGET.set(self.target)
+        try:
+            func = translate(self.fn, types, dict(self.constexprs), facts, reads)
+            return func.with_(name=self.name)
+        finally:
+            TARGET.reset(before)
 
     def lower(self) -> Lowered:
         """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory."""

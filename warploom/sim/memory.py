@@ -250,7 +250,8 @@ class GlobalMemory:
         given = np.broadcast_to(values, shape).reshape(-1)
         old = np.zeros(given.shape, given.dtype)
         for buffer, elements, lanes in self._locate("atomic", pointers, mask, given.dtype, loc):
-            self._writable(buffer, loc)
+            if fn != "load":
+                self._writable(buffer, loc)
             for e, lane in zip(elements.tolist(), lanes.tolist(), strict=True):
                 old[lane] = buffer.data[e]
                 buffer.data[e] = self.updated(fn, buffer.data[e], given[lane], compared[lane])
@@ -258,6 +259,8 @@ class GlobalMemory:
 
     def updated(self, fn: str, old: Any, given: Any, compared: Any) -> Any:
         """What an atomic leaves of a word; compared: of cas."""
+        if fn == "load":
+            return old
         if fn == "cas":
             return given if old == compared else old
         return self.numerics.combined(fn, old, given)

@@ -294,10 +294,21 @@ def _device_assert(p: _Program, o: Op, c: Any) -> None:
         raise SimError("device-assert", f"device_assert failed: {o.attrs['message']}", o.loc)
 
 
+def hexadecimal(x: Any) -> str:
+    """Integers as device_print shows them with hex=True."""
+    return np.array2string(np.asarray(x), formatter={"int": lambda n: f"{int(n):#x}"})
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
 @_effect(control.device_print)
 def _device_print(p: _Program, o: Op, *values: Any) -> None:
     if p.acts(o):
-        print(o.attrs["prefix"], p.ids, *values)
+        print(
+            o.attrs["prefix"], p.ids, *map(hexadecimal if o.attrs.get("hex") else _itself, values)
+        )
 
 
 @_effect(tile.multiple_of)

@@ -8,7 +8,7 @@ without a change to any file (runtime/serve.py).  docs/triton.md says of each na
 from typing import Any
 
 from warploom import Config, JITFunction, cdiv, heuristics, jit, next_power_of_2
-from warploom.frontend.language.core import constexpr_function
+from warploom.frontend.language.core import aggregate, constexpr_function
 from warploom.runtime.args import Mock as MockTensor
 from warploom.triton import backends, compiler, errors, knobs, language, runtime, testing, tools
 from warploom.triton.compiler import compile
@@ -30,6 +30,7 @@ __all__ = [
     "MockTensor",
     "OutOfResources",
     "TritonError",
+    "aggregate",
     "autotune",
     "backends",
     "cdiv",

@@ -1,4 +1,4 @@
-"""Every name of Triton 3.6's Python API, and what it is here.
+"""Every name of the Python API of Triton 3.6 to 3.9, and what it is here.
 
 Names are those of the reference (triton-lang.org, "Python API") and of its packages' `__all__`.  A name is
 the same here, different or missing; why is said beside it.  `tools/triton_reference.py` makes the tables of
@@ -52,8 +52,8 @@ y0 y1 yn
 
 MODULES = {
     "triton": Module(
-        "Config JITFunction KernelInterface MockTensor autotune cdiv constexpr_function heuristics jit "
-        "language must_use_result next_power_of_2 reinterpret runtime testing tools",
+        "Config JITFunction KernelInterface MockTensor aggregate autotune cdiv constexpr_function "
+        "heuristics jit language must_use_result next_power_of_2 reinterpret runtime testing tools",
         different={
             "CompilationError": "any refusal of a kernel, with its line and advice",
             "InterpreterError": "a bug of warploom's",
@@ -81,18 +81,27 @@ MODULES = {
         "static_assert static_print static_range store store_tensor_descriptor sub sum swizzle2d tensor "
         "tensor_descriptor topk trans tuple uint16 uint32 uint64 uint8 uint_to_uniform_float umulhi view "
         "where xor_sum zeros zeros_like PropagateNan block_type condition const constexpr_type dot_scaled "
-        "float8e4b15 float8e4b8 float8e5b16 inline_asm_elementwise pi32_t slice target_info void",
+        "float8e4b15 float8e4b8 float8e5b16 inline_asm_elementwise pi32_t slice target_info void squeeze "
+        "unsqueeze to_tensor aggregate_replace expect_zero atomic_load atomic_poll atomic_store",
         different={
             "cat": f"{_NO_ORDER}; tiles of any sizes, along any axis (`dim=`)",
+            "atomic_poll": "`timeout_ns` counts reads, as 500 ns each",
+            "condition": "`disable_licm` is never honoured",
+            "const": "in annotations, where it changes nothing",
+            "void": "in annotations, where it changes nothing",
             "debug_barrier": "nothing: a kernel's own order holds for all of its accesses",
             "device_assert": "runs in debug builds (the knob `debug`), and on the CPU",
             "dot": _PRECISION,
-            "map_elementwise": "the function is inlined on whole tiles, its branches have to be tl.where",
+            "map_elementwise": "the function is inlined on whole tiles: both arms of its ifs are computed",
             "max_constancy": "nothing: constancy is derived from the index arithmetic",
             "max_contiguous": "nothing: contiguity is derived from the index arithmetic",
             "range": "hints that can't be followed are warnings; `warp_specialize=False` forbids tasks",
         },
         missing=NOT_YET,
+    ),
+    "triton.language.target_info": Module(
+        "cuda_capability_geq is_cuda is_hip is_hip_cdna3 is_hip_cdna4 is_hip_gfx1250",
+        different={"current_target": 'the target\'s name, as "sm_90a"'},
     ),
     "triton.language.math": Module(
         "abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi"

@@ -16,6 +16,7 @@ from warploom.frontend.language.random import *
 from warploom.frontend.language.math import *
 from warploom.frontend.language.math import cast_ as cast
 from warploom.frontend.language.memory import *
+from warploom.frontend.language.atomics import *
 from warploom.frontend.language.microscaling import *
 from warploom.frontend.language.shape import *
 from warploom.ir import types as _types

@@ -220,13 +220,48 @@ def reduce_or(input: Operand, axis: int | None = None, keep_dims: bool = False) 
 @builtin
 def map_elementwise(scalar_fn: Combine, *args: Operand, pack: int = 1) -> Any:
     """What a kernel function of numbers makes of each element of tiles (broadcast to one shape): a tile, or a
-    tuple of them.  It is inlined on whole tiles: its branches have to be tl.where."""
-    if static_int(pack, "pack") != 1:
-        refuse("not-yet", f"pack={pack}", "leave it out: it is a hint for the speed alone")
+    tuple of them.  pack: it takes so many elements of each tile at once, and gives as many of each result.
+
+    It is inlined on whole tiles: both arms of its ifs are computed, and chosen by element."""
     if not callable(scalar_fn):
         told = f"map_elementwise by {describe(scalar_fn)}"
         refuse("combine", told, "give a function decorated by @wl.jit")
-    return scalar_fn(*current().broadcast(*args))
+    emitter, count = current(), static_int(pack, "pack")
+    tiles = emitter.broadcast(*args)
+    shape = emitter.shape(tiles[0])
+    if count < 1 or (shape and shape[-1] % count):
+        refuse("map-pack", f"pack={count} of tiles of {shape}", "take a divisor of the last axis")
+    given = [part for t in tiles for part in _parts(t, count)]
+    before, emitter.by_element = emitter.by_element, True
+    try:
+        found = scalar_fn(*given)
+    finally:
+        emitter.by_element = before
+    if count == 1:
+        return found
+    results = [_joined(found[i : i + count], shape) for i in range(0, len(found), count)]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _parts(x: Value, count: int) -> list[Value]:
+    """Every count-th element along the last axis, from the first, the second … on."""
+    if count == 1:
+        return [x]
+    *lead, n = current().shape(x)
+    places = [_calc("+", _calc("*", arange(0, n // count), count), i) for i in range(count)]
+    return [_take(x, at, len(lead)) for at in places]
+
+
+def _joined(parts: Sequence[Value], shape: tuple[int, ...]) -> Value:
+    """The parts of a tile in their places again."""
+    emitter, axis = current(), len(shape) - 1
+    at = arange(0, shape[axis])
+    found = [_take(p, _calc("//", at, len(parts)), axis) for p in parts]
+    out = found[0]
+    for i, p in enumerate(found[1:], 1):
+        mine = _along(_calc("==", _calc("%", at, len(parts)), i), len(shape), axis)
+        out = emitter.select(emitter.expand_to(mine, shape), p, out)
+    return out
 
 
 # ---- sorting
@@ -239,9 +274,10 @@ def sort(x: Operand, dim: int | None = None, descending: bool = False) -> Tensor
 
 
 @builtin
-def topk(x: Operand, k: int, dim: int | None = None) -> Tensor:
-    """The k largest elements along an axis (the last without `dim`), the largest first."""
-    found = _sorted(x, dim, True, "topk")
+def topk(x: Operand, k: int, dim: int | None = None, descending: bool = True) -> Tensor:
+    """The k largest elements along an axis (the last without `dim`), the largest first; without `descending`
+    the k smallest, the smallest first."""
+    found = _sorted(x, dim, static_bool(descending, "descending"), "topk")
     a = axis_of(-1 if dim is None else dim, len(current().shape(found)))
     count, n = static_int(k, "topk's count"), current().shape(found)[a]
     if not 1 <= count <= n:

@@ -225,6 +225,53 @@ class Table(Handle):
 
 
 @dataclass(frozen=True)
+class Aggregate(Handle):
+    """An object of a class under @triton.aggregate: its fields, those annotated tl.constexpr apart."""
+
+    carried = ("values",)
+    kind: type
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    constants: tuple[tuple[str, Any], ...]
+
+    def __getattr__(self, name: str) -> Any:
+        """A field, in an __init__ that Python runs."""
+        if name in FIELDS_OF_OWN or name not in self.as_dict():
+            raise AttributeError(name)
+        return self.as_dict()[name]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**dict(zip(self.names, self.values, strict=True)), **dict(self.constants)}
+
+
+FIELDS_OF_OWN = ("kind", "names", "values", "constants")
+FIELDS = "__warploom_fields__"  # of such a class: name -> annotation
+
+
+def aggregate(cls: type) -> type:
+    """Decorator: a class whose objects kernels make, with typed fields and methods under @triton.jit.
+
+    Objects don't change: methods return new ones.  A field annotated tl.constexpr is known while compiling.
+    Without an __init__ of its own (plain, or under @triton.constexpr_function) the class takes its fields,
+    with the defaults that it gives them.
+
+    @triton.aggregate
+    class Sum:
+        total: tl.tensor
+        count: tl.constexpr
+
+        @triton.jit
+        def add(self, x):
+            return Sum(self.total + x, self.count)
+    """
+    fields: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        fields |= vars(base).get("__annotations__", {})
+    setattr(cls, FIELDS, fields)
+    return cls
+
+
+@dataclass(frozen=True)
 class BlockPointer(Handle):
     """tl.make_block_ptr: a view, and where in it the block now stands (i32, one an axis)."""
 
@@ -240,7 +287,8 @@ class BlockPointer(Handle):
 class Descriptor(Handle):
     """A tensor descriptor inside a kernel: a view and the shape of the boxes that it moves."""
 
-    carried = ("view", "shape", "strides")
+    carried = ("base", "view", "shape", "strides")
+    base: Value
     view: Value
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]

@@ -16,12 +16,12 @@ from warploom.frontend.coerce import (
 from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
-from warploom.ir.ops import control, tile
-from warploom.ir.types import i1
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.types import DTYPES, Pointer, i1
 
 __all__ = [
-    "assume", "debug_barrier", "device_assert", "device_print", "max_constancy", "max_contiguous",
-    "multiple_of", "static_assert", "static_print",
+    "assume", "debug_barrier", "device_assert", "device_print", "expect_zero", "max_constancy",
+    "max_contiguous", "multiple_of", "static_assert", "static_print",
 ]  # fmt: skip
 
 
@@ -82,14 +82,31 @@ def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
 
 @builtin
-def device_print(prefix: str, *args: Operand) -> None:
-    """Prints values of each program at run time."""
+def device_print(prefix: str, *args: Operand, hex: bool = False) -> None:
+    """Prints values of each program at run time; hex: their bits, in base 16."""
     emitter = current()
     if not isinstance(prefix, str):
         refuse(
             "print-prefix", f"device_print starts with {describe(prefix)}", "start with a string"
         )
-    emitter.emit(control.device_print, *(emitter.value(a) for a in args), prefix=prefix)
+    values = [emitter.value(a) for a in args]
+    if static_bool(hex, "hex"):
+        values = [_bits(v) for v in values]
+        emitter.emit(control.device_print, *values, prefix=prefix, hex=True)
+    else:
+        emitter.emit(control.device_print, *values, prefix=prefix)
+
+
+def _bits(v: Value) -> Value:
+    """A number's bits as an unsigned integer; pointers as they are."""
+    d = current().dtype(v)
+    if isinstance(d, Pointer):
+        return v
+    unsigned = DTYPES[f"u{d.bits}"]
+    if d == i1:
+        return current().cast(v, unsigned)
+    same: Value = current().emit(arith.bitcast, v, dtype=unsigned)
+    return same
 
 
 @builtin
@@ -100,6 +117,14 @@ def device_assert(cond: Operand, msg: str = "", mask: Operand = None) -> None:
     if mask is not None:
         ok = emitter.value(emitter.binary("|", ok, emitter.invert(emitter.cast(mask, i1))))
     emitter.emit(control.device_assert, ok, message=str(msg))
+
+
+@builtin
+def expect_zero(x: Operand, mask: Operand) -> Tensor:
+    """x itself, with the claim that it is 0 where mask is true; runs on the CPU and debug builds check it."""
+    emitter = current()
+    device_assert(emitter.binary("==", x, 0), "expect_zero: x is not 0 where mask is true", mask)
+    return x
 
 
 @builtin

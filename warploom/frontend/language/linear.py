@@ -36,7 +36,7 @@ def dot(
     input_precision: str | None = None,
     allow_tf32: bool | None = None,
     max_num_imprecise_acc: int | None = None,
-    out_dtype: DType = f32,
+    out_dtype: DType | None = None,
 ) -> Tensor:
     """input (M×K) @ other (K×N) + acc; or, of three axes each, that of every batch (B×M×K, B×K×N).
 
@@ -58,7 +58,7 @@ def dot(
         )
     operands = emitter.number(input)
     sums = accumulator(operands)
-    if sums != f32 and out_dtype == f32:  # the default
+    if out_dtype is None or (sums != f32 and out_dtype == f32):  # the default
         out_dtype = sums
     allowed = (f32, f16) if sums == f32 else (sums,)
     if static_dtype(out_dtype, "out_dtype") not in allowed:
@@ -188,13 +188,17 @@ def cumsum(
 
 
 @method
-def cumprod(input: Operand, axis: int = 0, reverse: bool = False) -> Tensor:
+def cumprod(
+    input: Operand, axis: int = 0, reverse: bool = False, dtype: DType | None = None
+) -> Tensor:
     """Products of all elements up to each one along an axis, itself included; reverse: from it to the end.
 
     bf16 multiplies in f32."""
     emitter = current()
     x = tile_of(input, "cumprod")
     d = emitter.number(x)
+    if dtype is not None:
+        d = static_dtype(dtype, "cumprod's dtype")
     return scanned(emitter.cast(x, f32 if d == bf16 else d), axis, reverse, "mul")
 
 

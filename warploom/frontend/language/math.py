@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from warploom.frontend.coerce import (
     Const,
@@ -16,15 +17,43 @@ from warploom.frontend.coerce import (
     static_dtype,
 )
 from warploom.frontend.language.core import builtin, method
-from warploom.frontend.refuse import refuse
+from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import OpKind, Value
 from warploom.ir.ops import arith
-from warploom.ir.types import DType, Pointer, bf16, f32, f64, i64, u32, u64
+from warploom.ir.types import DType, Pointer, bf16, f32, f64, i64, u8, u16, u32, u64
 
 __all__ = [
-    "abs", "add", "cbrt", "cdiv", "ceil", "clamp", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor",
-    "fma", "log", "log2", "maximum", "minimum", "mul", "rcp", "rsqrt", "sigmoid", "sin", "sqrt", "sqrt_rn",
-    "sub", "tanh", "umulhi", "where",
+    "PropagateNan",
+    "abs",
+    "add",
+    "cbrt",
+    "cdiv",
+    "ceil",
+    "clamp",
+    "cos",
+    "div_rn",
+    "erf",
+    "exp",
+    "exp2",
+    "fdiv",
+    "floor",
+    "fma",
+    "log",
+    "log2",
+    "maximum",
+    "minimum",
+    "mul",
+    "rcp",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sqrt",
+    "sqrt_rn",
+    "sub",
+    "tanh",
+    "to_tensor",
+    "umulhi",
+    "where",
 ]  # fmt: skip
 
 Function = Callable[[Operand], Tensor]
@@ -64,17 +93,15 @@ def to(
     """x converted to dtype by value, or with bitcast=True its bits read as dtype (of the same size).
     Integers of 64 bits become pointers by tl.pointer_type(dtype), pointers such integers.
 
-    Float to float rounds to nearest even (the only fp_downcast_rounding, "rtne")."""
+    Float to float rounds to nearest even (fp_downcast_rounding="rtne") or, where it gets narrower, towards
+    zero ("rtz")."""
     emitter = current()
     if isinstance(dtype, Pointer):
         return int_to_ptr(x, dtype.dtype)
     dtype = static_dtype(dtype, "the target of a cast")
-    if fp_downcast_rounding not in (None, "rtne"):
-        refuse(
-            "cast-rounding",
-            f"fp_downcast_rounding={fp_downcast_rounding!r}",
-            'only "rtne" (to nearest even) is supported',
-        )
+    one_of("cast-rounding", "fp_downcast_rounding", fp_downcast_rounding, None, "rtne", "rtz")
+    if fp_downcast_rounding == "rtz":
+        return _towards_zero(x, dtype)
     if isinstance(emitter.dtype(x), Pointer):
         if dtype not in (i64, u64):
             refuse("pointer-cast", f"{describe(x)} as {dtype}", "an address is a tl.int64")
@@ -82,6 +109,22 @@ def to(
     if static_bool(bitcast, "bitcast"):
         return emitter.emit(arith.bitcast, emitter.value(x), dtype=dtype)
     return emitter.cast(x, dtype)
+
+
+def _towards_zero(x: Operand, dtype: DType) -> Tensor:
+    """A float as a narrower one that is no larger in magnitude."""
+    emitter = current()
+    d = emitter.number(x)
+    if not (d.is_float and dtype.is_float and dtype.bits < d.bits):
+        told = f"a cast of {describe(x)} to {dtype} that rounds towards zero"
+        refuse("cast-rounding", told, "leave fp_downcast_rounding out: nothing is rounded")
+    near = emitter.cast(x, dtype)
+    beyond = emitter.binary(">", abs(emitter.cast(near, d)), abs(x))
+    bits: Value = emitter.emit(arith.bitcast, near, dtype={8: u8, 16: u16, 32: u32}[dtype.bits])
+    less = emitter.binary("-", bits, 1)
+    bits = emitter.select(beyond, less, bits)
+    found: Value = emitter.emit(arith.bitcast, bits, dtype=dtype)
+    return found
 
 
 @method
@@ -120,24 +163,50 @@ def _logical(symbol: str, name: str) -> Callable[..., Tensor]:
 logical_and, logical_or = _logical("&", "logical_and"), _logical("|", "logical_or")
 
 
-@builtin
-def minimum(x: Operand, y: Operand) -> Tensor:
-    """The smaller, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
+class PropagateNan(enum.Enum):
+    """What minimum, maximum and clamp make of a NaN: the other operand, or a NaN."""
+
+    NONE = "none"
+    ALL = "all"
+
+
+def _extreme(kind: OpKind, x: Operand, y: Operand, propagate_nan: Any) -> Tensor:
     emitter = current()
-    return emitter.emit(arith.minimum, *emitter.unify(_narrow(x), _narrow(y)))
+    one_of("propagate-nan", "propagate_nan", propagate_nan, PropagateNan.NONE, PropagateNan.ALL)
+    a, b = emitter.unify(_narrow(x), _narrow(y))
+    found: Value = emitter.emit(kind, a, b)
+    if propagate_nan is PropagateNan.NONE or not emitter.number(a).is_float:
+        return found
+    return emitter.select(
+        emitter.binary("!=", a, a), a, emitter.select(emitter.binary("!=", b, b), b, found)
+    )
 
 
 @builtin
-def maximum(x: Operand, y: Operand) -> Tensor:
-    """The larger, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
-    emitter = current()
-    return emitter.emit(arith.maximum, *emitter.unify(_narrow(x), _narrow(y)))
+def minimum(x: Operand, y: Operand, propagate_nan: PropagateNan = PropagateNan.NONE) -> Tensor:
+    """The smaller, elementwise; a NaN gives the other operand, or with PropagateNan.ALL a NaN.  bf16 is
+    computed in f32."""
+    return _extreme(arith.minimum, x, y, propagate_nan)
 
 
 @builtin
-def clamp(x: Operand, min: Operand, max: Operand) -> Tensor:
-    """x limited to [min, max]; a NaN gives min.  bf16 is computed in f32."""
-    return minimum(maximum(x, min), max)
+def maximum(x: Operand, y: Operand, propagate_nan: PropagateNan = PropagateNan.NONE) -> Tensor:
+    """The larger, elementwise; a NaN as for minimum.  bf16 is computed in f32."""
+    return _extreme(arith.maximum, x, y, propagate_nan)
+
+
+@builtin
+def clamp(
+    x: Operand, min: Operand, max: Operand, propagate_nan: PropagateNan = PropagateNan.NONE
+) -> Tensor:
+    """x limited to [min, max]; a NaN gives min, or with PropagateNan.ALL a NaN.  bf16 is computed in f32."""
+    return minimum(maximum(x, min, propagate_nan), max, propagate_nan)
+
+
+@builtin
+def to_tensor(x: Operand) -> Tensor:
+    """A number as a value of its own dtype; tiles and values as they are."""
+    return current().value(x)
 
 
 @builtin
@@ -148,8 +217,9 @@ def fma(x: Operand, y: Operand, z: Operand) -> Tensor:
 
 
 @builtin
-def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> Tensor:
-    """x / y of floats: of f32 as /, within 2 units in the last place, or (ieee_rounding) as div_rn."""
+def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False, approx: bool = False) -> Tensor:
+    """x / y of floats: of f32 as /, within 2 units in the last place (so approx changes nothing), or
+    (ieee_rounding) as div_rn."""
     emitter = current()
     if not (emitter.number(x).is_float and emitter.number(y).is_float):
         refuse(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +24,8 @@ from warploom.ir.ops import tile
 from warploom.ir.types import DType, Pointer, i1, i32, i64, spreads
 
 __all__ = [
-    "advance", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
-    "atomic_xchg", "atomic_xor", "load", "load_tensor_descriptor", "make_block_ptr",
-    "make_tensor_descriptor", "store", "store_tensor_descriptor",
+    "advance", "load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor", "store",
+    "store_tensor_descriptor",
 ]  # fmt: skip
 
 CACHE_MODIFIERS = ("", ".ca", ".cg", ".cv", ".cs", ".wb", ".wt")
@@ -46,7 +44,7 @@ def _policy(eviction_policy: Any) -> dict[str, Any]:
     return {"cache_policy": eviction_policy} if eviction_policy else {}
 
 
-def _pointer(x: Operand, what: str) -> DType:
+def pointer_of(x: Operand, what: str) -> DType:
     """The dtype that a pointer operand points at."""
     d = current().dtype(x) if isinstance(x, Value) else None
     if isinstance(d, Pointer):
@@ -67,10 +65,10 @@ def mask_for(mask: Operand, shape: tuple[int, ...], what: str) -> Value:
             f"{what}'s mask is {describe(mask)}, not a tile of truth values",
             "make it by comparison, as in offs < n",
         )
-    return _fit(mask, shape, "mask-shape", f"{what}'s mask")
+    return fitted(mask, shape, "mask-shape", f"{what}'s mask")
 
 
-def _fit(x: Operand, shape: tuple[int, ...], code: str, what: str) -> Value:
+def fitted(x: Operand, shape: tuple[int, ...], code: str, what: str) -> Value:
     """x broadcast to the pointer's shape, refused where it is no part of it."""
     emitter = current()
     have = emitter.shape(x)
@@ -110,7 +108,7 @@ def load(
         box = _load_box(pointer.view, pointer.offsets, pointer.block_shape, **policy)
         return _pad(box, pointer, padding_option, checked)
     _no_block_options(boundary_check, padding_option)
-    d = _pointer(pointer, "load")
+    d = pointer_of(pointer, "load")
     shape = emitter.shape(pointer)
     rest: list[Value] = []
     if mask is not None and shape and len(emitter.shape(mask)) >= len(shape):
@@ -122,7 +120,7 @@ def load(
     if other is not None:
         if mask is None:
             refuse("other-without-mask", "load's other has no mask to stand in for", "pass mask=")
-        rest.append(_fit(emitter.cast(other, d), shape, "other-shape", "load's other"))
+        rest.append(fitted(emitter.cast(other, d), shape, "other-shape", "load's other"))
     is_volatile = static_bool(volatile, "volatile")
     attrs = {"volatile": True} if is_volatile else _policy(eviction_policy)
     return emitter.emit(tile.load, p, *rest, **attrs)
@@ -151,9 +149,9 @@ def store(
         _store_box(*where, value, pointer.block_shape, pointer.dtype, **policy)
         return
     _no_block_options(boundary_check, "")
-    d = _pointer(pointer, "store")
+    d = pointer_of(pointer, "store")
     shape = emitter.shape(pointer)
-    written = _fit(emitter.cast(value, d), shape, "store-shape", "the stored value")
+    written = fitted(emitter.cast(value, d), shape, "store-shape", "the stored value")
     masks = () if mask is None else (mask_for(mask, shape, "store"),)
     emitter.emit(tile.store, emitter.value(pointer), written, *masks, **_policy(eviction_policy))
 
@@ -198,7 +196,7 @@ def _store_box(
     **policy: Any,
 ) -> None:
     emitter = current()
-    written = _fit(emitter.cast(value, dtype), shape, "store-shape", "the stored value")
+    written = fitted(emitter.cast(value, dtype), shape, "store-shape", "the stored value")
     at = tuple(emitter.cast(o, i32) for o in offsets)
     emitter.emit(tile.store_box, view, written, *at, **policy)
 
@@ -236,7 +234,7 @@ def make_block_ptr(
 
     Elements outside the parent are zero and are not written, whether or not boundary_check asks."""
     emitter = current()
-    d = _pointer(base, "make_block_ptr")
+    d = pointer_of(base, "make_block_ptr")
     sizes = positive_shape(block_shape, "block_shape")
     rank = len(sizes)
     for name, given in (("shape", shape), ("strides", strides), ("offsets", offsets)):
@@ -293,7 +291,7 @@ def make_tensor_descriptor(
     of 16 bytes (PTX ISA, cp.async.bulk.tensor), other producers where they are not.
     """
     emitter = current()
-    d = _pointer(base, "make_tensor_descriptor")
+    d = pointer_of(base, "make_tensor_descriptor")
     sizes = positive_shape(block_shape, "block_shape")
     for name, given in (("shape", shape), ("strides", strides)):
         _same_rank(name, given, len(sizes))
@@ -308,10 +306,10 @@ def make_tensor_descriptor(
     one_of("padding", "padding_option", padding_option, *PADDINGS)
     extents, steps = _i64s(shape), _i64s(strides)
     view = emitter.emit(tile.make_view, base, *extents, *steps)
-    return Descriptor(view, extents, steps, sizes, d, padding_option or "zero")
+    return Descriptor(base, view, extents, steps, sizes, d, padding_option or "zero")
 
 
-def _descriptor(desc: Any, offsets: Any, what: str) -> Descriptor:
+def descriptor_of(desc: Any, offsets: Any, what: str) -> Descriptor:
     if not isinstance(desc, Descriptor):
         refuse(
             "not-a-descriptor",
@@ -326,7 +324,7 @@ def _descriptor(desc: Any, offsets: Any, what: str) -> Descriptor:
 def load_tensor_descriptor(desc: Any, offsets: Any) -> Tensor:
     """The box at `offsets` (elements, one an axis); elements outside the array are zero, or NaN where the
     descriptor pads so.  Also desc.load(offsets)."""
-    d = _descriptor(desc, offsets, "load_tensor_descriptor")
+    d = descriptor_of(desc, offsets, "load_tensor_descriptor")
     box = _load_box(d.view, tuple(offsets), d.block_shape)
     if d.padding != "nan":
         return box
@@ -337,72 +335,5 @@ def load_tensor_descriptor(desc: Any, offsets: Any) -> Tensor:
 def store_tensor_descriptor(desc: Any, offsets: Any, value: Operand) -> None:
     """Writes a box of the descriptor's block shape at `offsets` (elements, one an axis), cast to its dtype;
     elements outside the array are dropped.  Also desc.store(offsets, value)."""
-    d = _descriptor(desc, offsets, "store_tensor_descriptor")
+    d = descriptor_of(desc, offsets, "store_tensor_descriptor")
     _store_box(d.view, tuple(offsets), value, d.block_shape, d.dtype)
-
-
-# ---- atomics
-
-
-def _combined(
-    fn: str, pointer: Operand, val: Operand, mask: Operand, compared: Operand, sem: Any, scope: Any,
-    integer: bool,
-) -> Tensor:  # fmt: skip
-    """An atomic's old values; it orders as asked, and for the whole GPU at least."""
-    one_of("atomic-order", "sem", sem, None, *tile.ORDERS)
-    one_of("atomic-order", "scope", scope, None, "cta", "gpu")
-    emitter, name = current(), f"atomic_{fn}"
-    d = _pointer(pointer, name)
-    if integer and not d.is_int:
-        refuse("atomic-dtype", f"{name} of {d}", "use an integer pointer")
-    shape = emitter.shape(pointer)
-    value, *rest = (
-        _fit(emitter.cast(x, d), shape, "store-shape", "the value")
-        for x in (val, compared)
-        if x is not None
-    )
-    if mask is not None:
-        rest.append(mask_for(mask, shape, name))
-    order = sem or "acq_rel"  # as in Triton
-    return emitter.emit(tile.atomic, emitter.value(pointer), value, *rest, fn=fn, sem=order)
-
-
-def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
-    """The language's atomic_<fn>.  integer: it takes integers alone."""
-
-    def atomic(
-        pointer: Operand,
-        val: Operand,
-        mask: Operand = None,
-        sem: str | None = None,
-        scope: str | None = None,
-    ) -> Tensor:
-        return _combined(fn, pointer, val, mask, None, sem, scope, integer)
-
-    atomic.__name__ = atomic.__qualname__ = f"atomic_{fn}"
-    atomic.__doc__ = (
-        f"{does}; gives the old values. sem: what it orders of the accesses around it; 'acq_rel' (where not "
-        "given) both sides, 'release' those before it, 'acquire' those behind it, 'relaxed' none. "
-        "scope: 'cta' or 'gpu'."
-    )
-    return method(atomic)
-
-
-atomic_add = _atomic("add", "Replaces what the pointers point at by its sum with val")
-atomic_max = _atomic("max", "Replaces what the pointers point at by its maximum with val")
-atomic_min = _atomic("min", "Replaces what the pointers point at by its minimum with val")
-atomic_and = _atomic("and", "Replaces what the pointers point at by its bitwise and with val", True)
-atomic_or = _atomic("or", "Replaces what the pointers point at by its bitwise or with val", True)
-atomic_xor = _atomic(
-    "xor", "Replaces what the pointers point at by its exclusive or with val", True
-)
-atomic_xchg = _atomic("xchg", "Writes val where the pointers point")
-
-
-@method
-def atomic_cas(
-    pointer: Operand, cmp: Operand, val: Operand, sem: str | None = None, scope: str | None = None
-) -> Tensor:
-    """Replaces what the pointers point at by val where it equals cmp; gives the old values.  sem, scope:
-    as of the other atomics."""
-    return _combined("cas", pointer, val, None, cmp, sem, scope, True)

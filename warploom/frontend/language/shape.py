@@ -21,8 +21,25 @@ from warploom.ir.ops import tile
 from warploom.ir.types import DType, Tile, dtype_of, spreads
 
 __all__ = [
-    "arange", "broadcast", "broadcast_to", "expand_dims", "full", "interleave", "join", "num_programs",
-    "permute", "program_id", "ravel", "reshape", "split", "swizzle2d", "trans", "view", "zeros",
+    "arange",
+    "broadcast",
+    "broadcast_to",
+    "expand_dims",
+    "full",
+    "interleave",
+    "join",
+    "num_programs",
+    "permute",
+    "program_id",
+    "ravel",
+    "reshape",
+    "split",
+    "squeeze",
+    "swizzle2d",
+    "trans",
+    "unsqueeze",
+    "view",
+    "zeros",
     "zeros_like",
 ]  # fmt: skip
 
@@ -139,6 +156,23 @@ def expand_dims(input: Operand, axis: Any) -> Tensor:
             else emitter.expand_to(x, (1,))
         )
     return x
+
+
+@method
+def unsqueeze(x: Operand, dim: int) -> Tensor:
+    """An axis of size 1 more, at `dim` of the result."""
+    return expand_dims(x, dim)
+
+
+@method
+def squeeze(x: Operand, dim: int) -> Tensor:
+    """Without the axis `dim`, whose size is 1."""
+    t = tile_of(x, "squeeze")
+    sizes = current().shape(t)
+    a = axis_of(dim, len(sizes))
+    if sizes[a] != 1 or len(sizes) == 1:
+        refuse("reshape", f"squeeze of axis {a} of {describe(t)}", "only axes of size 1 can go")
+    return reshape(t, sizes[:a] + sizes[a + 1 :])
 
 
 @method

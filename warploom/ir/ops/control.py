@@ -148,8 +148,8 @@ def device_assert(c: Type, *, message: str) -> None:
 
 
 @op(Family.OUTPUT, effect=Effect.SYNC)
-def device_print(*values: Type, prefix: str) -> None:
-    """Prints scalars and tiles."""
+def device_print(*values: Type, prefix: str, hex: bool = False) -> None:
+    """Prints scalars and tiles; hex: integers, by their digits in base 16."""
 
 
 @op(Family.OUTPUT, levels=HARDWARE, effect=Effect.SYNC)

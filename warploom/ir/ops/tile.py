@@ -419,7 +419,8 @@ def atomic(
 ) -> Type:
     """Combines value into memory at p (fn in add, max, min, and, or, xor, xchg); gives the old value.
 
-    rest is () or (mask,).  fn cas: value replaces what is equal to the one operand of rest.
+    rest is () or (mask,).  fn cas: value replaces what is equal to the one operand of rest.  fn load: reads
+    alone, whatever value is.
 
     sem: what it orders of the accesses of the thread that does it, for all threads of the GPU: 'release'
     those before it, 'acquire' those behind it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and

@@ -2,17 +2,39 @@
 
 # ruff: noqa: F401, F403
 import sys as _sys
+from builtins import slice as slice
 from builtins import tuple as tuple
 
+from warploom.frontend.aggregates import replaced as aggregate_replace
 from warploom.frontend.language.core import Descriptor as tensor_descriptor
-from warploom.ir.types import DTYPES, DType
+from warploom.frontend.language.core import aggregate as _aggregate
+from warploom.frontend.language.memory import (
+    make_tensor_descriptor as _experimental_make_tensor_descriptor,
+)
+from warploom.ir.types import DTYPES, DType, Pointer, i32
 from warploom.language import *
 from warploom.language import constexpr, constexpr_function, int1
 from warploom.triton.language import extra as extra
 from warploom.triton.language import math as math
+from warploom.triton.language import target_info as target_info
+from warploom.triton.language.experimental import (
+    _experimental_descriptor_load as _experimental_descriptor_load,
+)
+from warploom.triton.language.experimental import (
+    _experimental_descriptor_store as _experimental_descriptor_store,
+)
 
 TRITON_MAX_TENSOR_NUMEL = 1 << 20
 CONSTEXPR_0 = constexpr(0)
+pi32_t = Pointer(i32)
+
+
+class const:
+    """In annotations: a pointer that is only read from.  It changes nothing."""
+
+
+class void:
+    """In annotations: what a kernel returns."""
 
 
 @constexpr_function

@@ -1,0 +1,118 @@
+"""Objects of classes under @triton.aggregate, made inside of kernels."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, Protocol
+
+from warploom.frontend.coerce import Const, Emitter, describe, is_literal, known, literal_dtype
+from warploom.frontend.language.core import FIELDS, Aggregate, Constexpr, Handle, builtin
+from warploom.frontend.reads import MISSING
+from warploom.frontend.refuse import refuse
+from warploom.frontend.scope import admit, leaves
+from warploom.frontend.tokens import function_of
+from warploom.ir.core import Value
+
+
+class Caller(Protocol):
+    """What is asked of the translator of the function that calls (frontend/calls.py)."""
+
+    emitter: Emitter
+
+    def bind(
+        self,
+        node: ast.AST,
+        name: str,
+        signature: inspect.Signature,
+        args: list[Any],
+        kwargs: dict[str, Any],
+    ) -> inspect.BoundArguments: ...
+
+    def at(self, node: ast.AST, **operands: Any) -> AbstractContextManager[None]: ...
+
+    def fail(self, node: ast.AST, code: str, message: str, help: str) -> NoReturn: ...
+
+
+@builtin
+def replaced(instance: Any, **changes: Any) -> Any:
+    """tl.aggregate_replace: the same object with other fields."""
+    raise NotImplementedError("calls of it are translated in frontend/calls.py")
+
+
+def made(
+    calls: Caller, node: ast.Call, kind: type, args: list[Any], kwargs: dict[str, Any]
+) -> Aggregate:
+    """A call of the class: what its __init__ assigns, or the arguments as its fields."""
+    reads = calls.emitter.reads
+    fields: dict[str, Any] = reads.attribute(kind, FIELDS)
+    init = reads.attribute(kind, "__init__")
+    draft: Any = _Draft()
+    if init is object.__init__:
+        empty, parameter = inspect.Parameter.empty, inspect.Parameter
+        defaults = {n: reads.attribute(kind, n) for n in fields}
+        given = [
+            parameter(
+                n, parameter.POSITIONAL_OR_KEYWORD, default=empty if d is MISSING else admit(n, d)
+            )
+            for n, d in defaults.items()
+        ]
+        bound = calls.bind(node, kind.__name__, inspect.Signature(given), args, kwargs)
+        bound.apply_defaults()
+        vars(draft).update(bound.arguments)
+    else:
+        fn = function_of(init)
+        reads.source(fn)  # another text makes another object
+        bound = calls.bind(node, kind.__name__, inspect.signature(fn), [draft, *args], kwargs)
+        with calls.at(node):
+            fn(*map(_shown, bound.args), **{n: _shown(v) for n, v in bound.kwargs.items()})
+    with calls.at(node):
+        return _finished(kind, fields, vars(draft))
+
+
+class _Draft:
+    """An object while its __init__ runs."""
+
+
+def _shown(x: Any) -> Any:
+    """What an __init__, which Python runs, sees of an argument."""
+    return Constexpr(x) if is_literal(x) or isinstance(x, str) else x
+
+
+def _finished(kind: type, fields: dict[str, Any], given: dict[str, Any]) -> Aggregate:
+    names, values, constants = [], [], []
+    for name in [*fields, *(n for n in given if n not in fields)]:
+        if name not in given or name not in fields:
+            what = "has no value" if name in fields else "is no field"
+            refuse(
+                "aggregate", f"{name} of {kind.__name__} {what}", "annotate and assign each field"
+            )
+        value = given[name].value if isinstance(given[name], Constexpr) else given[name]
+        if not _is_constant(fields[name]):
+            names.append(name)
+            values.append(Const(value, literal_dtype(value)) if is_literal(value) else value)
+            continue
+        if any(isinstance(leaf, Value) for leaf in leaves(value)) and not isinstance(value, Handle):
+            refuse(
+                "constexpr-required",
+                f"{name} of {kind.__name__} is a tl.constexpr, found {describe(value)}",
+                "annotate the field as tl.tensor",
+            )
+        constants.append((name, known(value) if isinstance(value, Const) else value))
+    return Aggregate(kind, tuple(names), tuple(values), tuple(constants))
+
+
+def _is_constant(annotation: Any) -> bool:
+    return annotation is Constexpr or "constexpr" in str(annotation)
+
+
+def fields_of(
+    calls: Caller, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The fields of aggregate_replace(x, …)."""
+    if len(args) != 1 or not isinstance(args[0], Aggregate):
+        told = ", ".join(map(describe, args))
+        what = f"aggregate_replace of {told or 'nothing'}"
+        calls.fail(node, "aggregate", what, "give one aggregate, then the fields by name")
+    return {**args[0].as_dict(), **kwargs}
