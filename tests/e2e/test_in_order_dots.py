@@ -15,6 +15,7 @@ from corpus.in_order import CASES, product
 from tests.e2e.corpus import judging
 from warploom.ir.core import Level, walk
 from warploom.ir.ops import mma, tile
+from warploom.layout.choose import conversion
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
@@ -125,6 +126,22 @@ def test_chains_of_dots(name: str, tmp_path: Path) -> None:
     judging.judge(case, "auto", tmp_path)
     told = {r.decision for r in compiled_for(case).schedule.reasons}
     assert told.issuperset(decided)
+
+
+@pytest.mark.parametrize(("chunk", "warps"), [(16, 1), (16, 2)])
+def test_a_sum_that_dots_read_on_the_right_is_made_as_its_transpose(chunk: int, warps: int) -> None:
+    """The state of linear attention is the right operand as a thread holds it: it never leaves registers."""
+    case = states.linear_case(t=100, chunk=chunk)
+    knobs = {"matrix_unit": "mma.sync", "num_warps": warps, "store_buffers": 0}
+    made = compiled_for(replace(case, knobs={**case.knobs, **knobs}))
+    why = "as its transpose it is the right operand of the dots that read it"
+    assert [r.subject for r in made.schedule.reasons if r.because == why] == ["loop0/dot3"]
+    converted = [
+        conversion(o.operands[0].type.layout, o.attrs["layout"]).kind
+        for o in walk(made.lowered.at(Level.PLACED).body)
+        if o.kind is tile.convert_layout and o.result.type.shape == (64, 64)
+    ]
+    assert converted == ["free"]
 
 
 def test_bits_are_those_of_the_instruction() -> None:

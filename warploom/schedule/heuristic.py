@@ -177,6 +177,8 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
             _, columns, rows, _ = tile.dot_sizes(o)
             unit = context.unit(o)
             why = f"{unit.instruction} takes multiples of {unit.m} rows: not {rows}, but {columns}"
+            if rows % unit.m == 0:
+                why = "as its transpose it is the right operand of the dots that read it"
             context.because(o.id, "made as its transpose", why)
     who = roles.assign(context, plainly)
     partition = partition_consumer(context, who)

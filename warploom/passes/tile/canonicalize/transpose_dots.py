@@ -8,6 +8,9 @@ before:  %c = dot(%a, %b, %acc)                  16x64 · 64x128
 after:   %t = dot(transpose(%b), transpose(%a), transpose(%acc))
          %c = transpose(%t)
 
+So is one whose 16-bit result a dot in registers takes as its right operand (the state of linear attention):
+a thread's part of an accumulator has neighbours along its columns, that of a right operand along its rows.
+
 A loop that carries such a sum carries it transposed (`carry_transposed`): a dot that accumulates in the tile
 of the one before it needs no wait for that one.
 """
@@ -15,22 +18,31 @@ of the one before it needs no wait for that one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from warploom.analysis.matrix_units import preferred
+from warploom.analysis.structure import Structure
 from warploom.ir.analysis import uses
-from warploom.ir.core import Builder, Func, Level, Op, Region, Value
+from warploom.ir.core import Builder, Family, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.rewrite import rewrite, substitute
-from warploom.ir.types import shape_of
+from warploom.ir.types import dtype_of, shape_of
 from warploom.target import Target
 
 TURNS = ((1, 0), (0, 2, 1))  # of a matrix, and of a batch of them
 
 
 def transpose_dots(func: Func, target: Target) -> Func:
-    """At TILE, the dots that can be done only so are transposed."""
-    return rewrite(func, partial(_transpose, target)) if func.level is Level.TILE else func
+    """At TILE, the dots that can be done only so, or whose results are read so, are transposed."""
+    if func.level is not Level.TILE:
+        return func
+    found = [o for o in func.body.all_ops if o.kind is tile.dot]
+    lies = _Readers(Structure(func.body), target) if len(found) > 1 else None
+    chosen = {
+        o.result for o in found if needs_transpose(o, target) or (lies and lies.transposed(o))
+    }
+    return rewrite(func, partial(_transpose, chosen)) if chosen else func
 
 
 def needs_transpose(dot: Op, target: Target) -> bool:
@@ -40,12 +52,58 @@ def needs_transpose(dot: Op, target: Target) -> bool:
 
 
 def carry_transposed(func: Func) -> Func:
-    """At TILE, loops carry transposes of the tiles of which their bodies use nothing else."""
+    """At TILE, loops carry transposes of the tiles that their bodies make and take so."""
     return rewrite(func, _carry) if func.level is Level.TILE else func
 
 
-def _transpose(target: Target, o: Op, b: Builder) -> Sequence[Value] | None:
-    if o.kind is not tile.dot or not needs_transpose(o, target):
+@dataclass
+class _Readers:
+    """How dots read a dot's result, through arithmetic and loops."""
+
+    structure: Structure
+    target: Target
+
+    def transposed(self, dot: Op) -> bool:
+        """Do they all read the transpose as it would lie, and is that a legal product?"""
+        _, m, n, _ = tile.dot_sizes(dot)
+        unit = preferred(dot, self.target)
+        legal = not unit.is_async and m % unit.n_step == n % unit.m == 0 and len(dot.operands) == 3
+        return legal and self.read(dot, dot.result, False, set()) == {True}
+
+    def read(self, dot: Op, v: Value, turned: bool, seen: set[tuple[Value, bool]]) -> set[bool]:
+        """Of each dot that v reaches, whether it would take the transpose of this one's result as it lies.
+        turned: is v a transpose of that result?"""
+        found: set[bool] = set()
+        if (v, turned) in seen:
+            return found
+        seen.add((v, turned))
+        if (carried := self.structure.carried(v)) is not None:
+            for other in carried.all:
+                found |= self.read(dot, other, turned, seen)
+        for o in self.structure.users.get(v, ()):
+            if o.kind is tile.dot:
+                found |= self.taken(dot, o, v, turned)
+            elif o.kind is control.yield_:
+                outer = self.structure.parent[o]
+                if outer is not None and outer.kind in control.LEAD:
+                    for c in control.carried(outer):
+                        if v in c.all:
+                            found |= self.read(dot, c.result, turned, seen)
+            elif o.kind is tile.transpose and o.attrs["perm"] in TURNS:
+                found |= self.read(dot, o.result, not turned, seen)
+            elif o.kind.family is Family.POINTWISE and shape_of(o.result.type) == shape_of(v.type):
+                found |= self.read(dot, o.result, turned, seen)
+        return found
+
+    def taken(self, dot: Op, o: Op, v: Value, turned: bool) -> set[bool]:
+        if v in o.operands[2:]:
+            return set() if o is dot else {False}
+        in_registers = not preferred(o, self.target).is_async and dtype_of(v.type).bits == 16
+        return {(i == 1) != turned and in_registers for i in (0, 1) if o.operands[i] is v}
+
+
+def _transpose(chosen: set[Value], o: Op, b: Builder) -> Sequence[Value] | None:
+    if o.kind is not tile.dot or o.result not in chosen:
         return None
     turn = _turn(o.result)
     x, y, acc = (tile.transpose(b, v, perm=turn, hint=v.hint) for v in o.operands[:3])
@@ -64,7 +122,8 @@ def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
     which = [
         i
         for i, (param, value) in carried
-        if _is_transpose(made.get(value)) and all(map(_is_transpose, used.get(param, ())))
+        if _is_transpose(made.get(value))
+        and (param not in used or any(map(_is_transpose, used[param])))
     ]
     if not which:
         return None
