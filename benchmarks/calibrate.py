@@ -43,6 +43,7 @@ PROBES: dict[str, Any] = {
         for n, g in ((64, 3), (128, 2))
     },
     "products 64 9, registers, 3 groups": probes.Products(64, 9, registers=True, groups=3),
+    **{f"in order 64, {g} groups": probes.InOrder(64, g) for g in (1, 2, 4)},
     **{what: probes.Arithmetic(what) for what in ("add", "exp2", "cast", "softmax")},
     **{f"{what}, 2 groups": probes.Arithmetic(what, 2) for what in ("add", "exp2", "softmax")},
     "exp2 beside products": probes.ExpBesideProducts(),
@@ -174,6 +175,7 @@ def fit(turns: dict[str, float], scalar: float = SM_90A.cost.scalar) -> CostTabl
     arrives = box / bytes_
     found = {
         "tensor_macs_16bit": macs,
+        "in_order_macs_16bit": 4 * 64 * 64 * 64 / turns["in order 64, 4 groups"],
         "mma_least": product(8),
         "tensor_latency": turns["products 256 1"] - 4 * product(256) - wake,
         "alu_lanes": tile / turns["add"],

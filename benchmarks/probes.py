@@ -43,6 +43,27 @@ class Products(Script):
             self.store_global(g_x, acc, offsets=[0, 0])  # else the assembler drops the products
 
 
+class InOrder(Script):
+    """A product of 64×n×64 by mma.sync, all in registers, in each of `groups` warp groups."""
+
+    def __init__(self, n: int, groups: int = 1) -> None:
+        super().__init__()
+        self.n, self.groups = n, groups
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 4 * self.groups
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[64, self.n])
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[64, self.n])
+        with self.thread_group(0, 128, replicas=self.groups):
+            a = self.load_global(g_y, offsets=[0, 0], shape=[64, 64])
+            b = self.load_global(g_y, offsets=[0, 0], shape=[64, self.n])
+            acc = self.register_tensor(dtype=float32, shape=[64, self.n], init=0.0)
+            for _ in range(turns):
+                acc = self.dot(a, b, acc, unit="mma.sync")
+            self.store_global(g_x, acc, offsets=[0, 0])  # else the assembler drops the products
+
+
 class Arithmetic(Script):
     """One elementwise operation on 64×128 elements, in each of `groups` warp groups: 'exp2', 'add', 'cast'
     (to bf16 and back); 'softmax' is a row's maximum, a multiply-add, exp2 and the cast."""

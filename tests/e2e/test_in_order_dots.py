@@ -144,6 +144,16 @@ def test_a_sum_that_dots_read_on_the_right_is_made_as_its_transpose(chunk: int, 
     assert converted == ["free"]
 
 
+@pytest.mark.parametrize(("programs", "shared"), [(4096, 2), (100, 1)])
+def test_programs_share_a_multiprocessor_where_there_are_many(programs: int, shared: int) -> None:
+    """Under dots that complete in order nothing of the same group runs: another program's work does."""
+    case = product(256, 256, 256, (128, 128, 64), BF16, "rc", 4)
+    knobs = {**case.knobs, "matrix_unit": "mma.sync"}
+    made = case.kernel.compile_for(*case.args, grid=(programs,), **case.meta, **knobs)
+    assert made.schedule.specialized and made.schedule.ctas_per_sm == shared
+    assert any("predicted" in r.because for r in made.schedule.reasons)
+
+
 def test_bits_are_those_of_the_instruction() -> None:
     """Each instruction cuts what is too small for its sum (docs/simulator.md): exact sums would differ."""
     rng = np.random.default_rng(5)

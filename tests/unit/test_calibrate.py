@@ -16,6 +16,7 @@ def test_the_fit_finds_the_table_that_made_the_turns(monkeypatch: pytest.MonkeyP
     table = replace(
         calibrate.SM_90A.cost,
         tensor_macs_16bit=1900,
+        in_order_macs_16bit=1000,
         mma_least=18,
         tensor_latency=30,
         alu_lanes=118,

@@ -11,7 +11,7 @@ from warploom.ir.core import Effect, Family, Op, Type
 from warploom.ir.ops import arith, tile
 from warploom.ir.rules import Rules
 from warploom.ir.types import Tile, dtype_of
-from warploom.target import CostTable, Target
+from warploom.target import CostTable, MatrixUnit, Target
 
 UNITS = ("alu", "sfu", "shared", "tensor", "tma", "sync")
 
@@ -29,10 +29,10 @@ def elementwise(cost: CostTable, o: Op) -> tuple[str, float]:
     return unit, size / getattr(cost, lanes) if lanes else 0.0
 
 
-def tensor(target: Target, dot: Op) -> float:
-    """Cycles for which a dot keeps the tensor cores busy."""
+def tensor(target: Target, dot: Op, unit: MatrixUnit | None = None) -> float:
+    """Cycles for which a dot keeps the tensor cores busy, done by a unit (None: by the preferred one)."""
     batches, m, n, k = tile.dot_sizes(dot)
-    return batches * target.mma_cycles(m, n, k, dtype_of(dot.operands[0].type).bits)
+    return batches * target.mma_cycles(m, n, k, dtype_of(dot.operands[0].type).bits, unit)
 
 
 def computes_tile(o: Op) -> bool:

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.cost import computes_tile, elementwise, tensor
+from warploom.analysis.matrix_units import preferred, unit_of
 from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of
 from warploom.schedule import rings
 from warploom.schedule.model import MANY_WAVES, Launch, Schedule
-from warploom.target import CostTable, Target
+from warploom.target import CostTable, MatrixUnit, Target
 
 ENDLESS = 1 << 16  # a bound of a loop that says nothing
 MANY_STEPS = 16  # of the main loop: what is assumed where they are not known
@@ -72,7 +73,8 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
         if o.kind is tile.dot:
             loop = next((p for p in structure.enclosing(o) if p.kind is control.for_), None)
             if loop is not None:
-                loops[loop] = loops.get(loop, 0.0) + tensor(accesses.target, o)
+                unit = unit_by(schedule, o, accesses.target)
+                loops[loop] = loops.get(loop, 0.0) + tensor(accesses.target, o, unit)
     if not loops:
         return None
     loop = max(loops, key=loops.__getitem__)
@@ -104,6 +106,13 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
         walks=bool(structure.loops(loop)),
         cost=accesses.target.cost,
     )
+
+
+def unit_by(schedule: Schedule, dot: Op, target: Target) -> MatrixUnit:
+    """The unit that does a dot under a schedule."""
+    split, main = schedule.split, schedule.tasks[0]
+    parts = tuple(split.count if split.axis == axis else 1 for axis in "MN")
+    return unit_of(dot, target, main.warps, (parts[0], parts[1])) or preferred(dot, target)
 
 
 def _units(body: Region, cost: CostTable) -> dict[str, float]:

@@ -150,7 +150,8 @@ def _ctas_per_sm(context: Context, work: forms.Work) -> list[tuple[Schedule, int
     one's start, waits and end lie under the other's steps.
 
     One group then does all of a tile; where that takes more registers than a launch of two gives (so tasks
-    trade them), only overlapping iterations are known to be worth it."""
+    trade them), only overlapping iterations are known to be worth it, and dots that complete in order: under
+    these nothing of their own group runs (docs/log/2026-11-23-mma-sync-beside-triton.md)."""
     if work.walks or context.knobs.num_ctas > 1 or context.knobs.ctas_per_sm == 1:
         return []
     try:
@@ -160,7 +161,8 @@ def _ctas_per_sm(context: Context, work: forms.Work) -> list[tuple[Schedule, int
     made, _ = found
     main = made.tasks[0]
     alone = not made.specialized or main.replicas > 1 or any(r.warn for r in made.reasons)
-    trades = main.registers is not None and not made.pipelines
+    waits = any(not forms.unit_by(made, o, context.target).is_async for o in context.dots)
+    trades = main.registers is not None and not made.pipelines and not waits
     return [] if alone or trades else [found]
 
 

@@ -382,9 +382,14 @@ class Target:
         most = min(r.per_thread, self.entry_limit or r.per_thread)
         return max(r.unit, min(r.per_sm // threads, most) // r.unit * r.unit)
 
-    def mma_cycles(self, m: int, n: int, k: int, bits: int) -> float:
-        """Cycles of the matrix unit for an m×n×k product of `bits`-wide operands."""
-        unit, cost = self.matrix_unit(), self.cost
+    def mma_cycles(
+        self, m: int, n: int, k: int, bits: int, unit: MatrixUnit | None = None
+    ) -> float:
+        """Cycles of a matrix unit, by default the preferred one, for an m×n×k product of `bits`-wide
+        operands."""
+        unit, cost = unit or self.matrix_unit(), self.cost
+        if not unit.is_async:
+            return m * n * k * bits / (16 * cost.in_order_macs_16bit)
         step = unit.k_step(bits)
         rate = cost.tensor_macs_16bit * 16 / bits
         one = max(unit.m * n * step / rate, cost.mma_least)

@@ -94,7 +94,8 @@ CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(
 
 # Rates and latencies:
 #   tensor   dense f16/bf16: 2048 multiply-adds a cycle and SM (NVIDIA H100 whitepaper: 989 TFLOPS on 132 SMs
-#            at 1.83 GHz), 8-bit: twice that; by mma.sync 63 % of it (arXiv 2402.13499, H100)
+#            at 1.83 GHz), 8-bit: twice that; by mma.sync what 4096³ reaches on an H200
+#            (docs/log/2026-11-23-mma-sync-beside-triton.md; 63 % of wgmma in arXiv 2402.13499, H100)
 #   alu      128 float32 lanes a cycle and SM (CUDA C++ Programming Guide, "Arithmetic Instructions"), 64 for
 #            conversions; sfu: 16 (same table)
 #   shared   32 banks of 4 bytes a cycle (same guide, "Shared Memory")
@@ -110,7 +111,7 @@ CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(
 # benchmarks/results/forms.jsonl).
 COST = CostTable(
     tensor_macs_16bit=2048,
-    in_order_macs_16bit=1290,
+    in_order_macs_16bit=1090,
     mma_least=18,
     tensor_latency=43,
     alu_lanes=118,
