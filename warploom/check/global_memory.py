@@ -28,8 +28,8 @@ from warploom.check.terms import LAUNCH, ONE, Atom, atoms_of, show
 from warploom.check.trace import Trace, trace
 from warploom.check.witness import Witness, find_witness
 from warploom.errors import Note
-from warploom.ir.core import Func, Op
-from warploom.ir.ops import tile
+from warploom.ir.core import Func, Op, walk
+from warploom.ir.ops import control, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
 from warploom.sim.report import Race
@@ -249,15 +249,23 @@ class _Checker:
                 if not _protocol(self.found.accesses):
                     self._broken(_race(a, b, witness, "reads what another one writes"))
                     return
+            elif self._waits():
+                pass  # for other programs: what orders these stores
             elif depends_on_executor(self.found, a) or depends_on_executor(self.found, b):
                 self._broken(_race(a, b, witness, "write one word"))
                 return
         self._open(a, self._reason(a, b, unknown, witness, found.is_cut))
 
+    def _waits(self) -> bool:
+        """Do programs wait for each other: is a word asked again and again that a program releases?"""
+        flags = {x for a in _protocol(self.found.accesses) for x in a.ops}
+        loops = (o for o in self.found.func.body.all_ops if o.kind is control.while_)
+        return any(not flags.isdisjoint(walk(o.regions[0])) for o in loops)
+
     def _reason(
         self, a: Access, b: Access, unknown: list[Atom], witness: Witness | None, is_cut: bool
     ) -> str:
-        if b.is_atomic or (not b.writes and _protocol(self.found.accesses)):
+        if b.is_atomic or ((not b.writes or self._waits()) and _protocol(self.found.accesses)):
             flags = ", ".join(str(x) for x in _protocol(self.found.accesses)[:2]) or str(b)
             return f"{a} and {b} may touch one word, ordered perhaps by {flags}"
         if witness is not None:

@@ -15,7 +15,7 @@ from warploom.codegen import host
 from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.explicit.budgets import with_budgets
 from warploom.explicit.divide import Divider, Part
-from warploom.explicit.program import Group, Program, Threads, Workspace
+from warploom.explicit.program import Group, Program, Threads, Workspace, without_unused
 from warploom.explicit.register_operands import check_register_operands
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
@@ -43,8 +43,17 @@ def assemble(
     grid, workspaces = _grid(p, params, loc), _workspaces(p, params)
     params = (*params, *(w.pointer for w in p.state.workspaces))
     facts = (*facts, *(Fact(16) for _ in p.state.workspaces))
+    warps, names = _warps(p, loc), set[str]()
+    top = without_unused(p.top.ops)
+    numbered = {
+        o.attrs["id"] + i
+        for o in (o for t in top for o in t.all_ops)
+        if o.kind is smem.named_barrier
+        for i in range(o.attrs.get("n", 1))
+    }
+    divider = Divider(p.state.groups, range(warps), numbered, lambda name: _unused(name, names))
     split = _Split(p)
-    for o in p.top.ops:
+    for o in _kept_together(top, divider):
         split.add(o)
     entry = split.entry
     phases = [ph for ph in split.phases if ph.groups or ph.code]
@@ -53,18 +62,6 @@ def assemble(
     maps = [o for o in declared if o.operands]
     viewed = {v for o in maps for v in o.operands}
     entry = [*allocations, *_with_views(entry, phases, viewed, set(params)), *maps]
-    warps = _warps(p, loc)
-    names: set[str] = set()
-    code = [
-        o for ph in phases for top in (*(g for g, _ in ph.groups), *ph.code) for o in top.all_ops
-    ]
-    numbered = {
-        o.attrs["id"] + i
-        for o in code
-        if o.kind is smem.named_barrier
-        for i in range(o.attrs.get("n", 1))
-    }
-    divider = Divider(p.state.groups, range(warps), numbered, lambda name: _unused(name, names))
     made = [_tasks(ph, divider, loc, names) for ph in phases or [_Phase()]]
     _check_scopes(params, entry, made)
     _check_one_thread(made)
@@ -88,6 +85,20 @@ def assemble(
 
 
 # ---- splitting
+
+
+def _kept_together(ops: Sequence[Op], divider: Divider) -> list[Op]:
+    """Groups between the making and the use of a register tensor of all threads are run by the elected
+    thread, where they can be: what parts phases would part the tensor from its use."""
+    out: list[Op] = []
+    last = {v: i for i, o in enumerate(ops) for j in o.all_ops for v in j.operands}
+    until = -1  # where the last use of a tensor made so far stands
+    for i, o in enumerate(ops):
+        out += divider.by_one_thread(o) if o.kind is task.tasks and i < until else [o]
+        if o.kind is not task.tasks:
+            tiles = (v for v in o.results if isinstance(v.type, Tile | InFlight))
+            until = max((until, *(last.get(v, -1) for v in tiles)))
+    return out
 
 
 class _Split:

@@ -7,21 +7,22 @@ import math
 from typing import Any
 
 from warploom.errors import deprecated
+from warploom.explicit.elements import Numbers
 from warploom.explicit.handles import Attrs, Instance
 from warploom.explicit.objects import Objects
-from warploom.explicit.program import Threads
+from warploom.explicit.program import Again, Threads
 from warploom.frontend.coerce import Const, describe, is_literal, known, static_int
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import Binding
 from warploom.ir.core import Value
 from warploom.ir.ops.cluster import MAX_CTAS
-from warploom.ir.types import Barriers, DType, InFlight, Shared
+from warploom.ir.types import Barriers, DType, InFlight, Shared, Tile
 
 
 class Assignments(Objects):
     """Translates the assignments of one function of a script."""
 
-    ASSIGNED = (ast.Name, ast.Attribute)
+    ASSIGNED = (ast.Name, ast.Attribute, ast.Subscript)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -76,6 +77,8 @@ class Assignments(Objects):
         match target:
             case ast.Attribute():
                 self._bind(target, value)
+            case ast.Subscript():
+                self._set_element(target, value)
             case ast.Name(id=name) if isinstance(value, Const | Value) and name in self.declared:
                 dtype = self.declared[name]
                 if self.emitter.shape(value) == () and self.emitter.dtype(value) != dtype:
@@ -84,6 +87,27 @@ class Assignments(Objects):
                 super().assign(target, value, rename)
             case _:
                 super().assign(target, value, rename)
+
+    def _set_element(self, target: ast.Subscript, value: Any) -> None:
+        """x[i] = value of a register tensor, which is numbers then."""
+        x = self.expr(target.value)
+        name = _name_of(target.value)
+        if isinstance(x, Value) and isinstance(x.type, Tile):
+            key = name, x.type.shape, x.type.dtype
+            if key not in self.program.elementwise:
+                self.program.elementwise.add(key)
+                raise Again
+        if not isinstance(x, Numbers):
+            self.fail(
+                target,
+                "assign-target",
+                f"elements of {describe(x)} can't be assigned",
+                "they can be of a register_tensor under the name that it was made for; of others write "
+                "self.where(…), or go by shared memory",
+            )
+        index = self.expr(target.slice)
+        with self.at(target):
+            self._replace(x, x.with_element(index, value))
 
     def _bind(self, target: ast.expr, value: Any) -> None:
         """A name or a field becomes a value, as it is."""

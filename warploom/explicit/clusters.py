@@ -24,6 +24,7 @@ class Cluster:
     blockIdx = Dim3(
         lambda axis: _own(cluster.cta_id, axis=axis), "This CTA's index in the cluster."
     )
+    clusterDim = Dim3(lambda axis: program().cluster[axis], "CTAs of a cluster along an axis.")
     clusterIdx = Dim3(shapes.program_id, "This cluster's index in the grid of clusters.")
     gridDim = Dim3(shapes.num_programs, "Clusters along an axis.")
 
@@ -49,11 +50,11 @@ class Cluster:
         current().emit(cluster.cluster_wait)
 
     @builtin
-    def map_shared_addr(self, x: Any, target_rank: Operand) -> Any:
+    def map_shared_addr(self, addr: Any, target_rank: Operand) -> Any:
         """The same shared tensor (or part of one), or the same barriers, in the CTA of that rank.
 
         load_shared and store_shared access it, arrivals reach its barriers; TMA, wgmma and waits do not."""
-        rank = rank_of(target_rank)
+        rank, x = rank_of(target_rank), addr
         if isinstance(x, Barrier):
             return at_rank(x, rank)
         if isinstance(x, Value) and isinstance(x.type, Shared | Barriers):

@@ -3,8 +3,11 @@
 A group whose code holds smaller groups becomes a task for each range of warps that these divide it
 into.  A range runs the group's own code (numbers, loops, ifs, waits, arrivals) and, where they stand, the
 groups that it belongs to; so code is repeated, once for each range.  The first range runs what one thread of
-the group does.  A barrier of the whole group becomes a named barrier.  What the group's threads do together
-on registers can't be divided and is refused: it belongs into a group of its own.
+the group does.  A barrier of the whole group becomes a named barrier.
+
+What the group's threads do together on registers can't be divided.  There a smaller group that only
+issues copies, waits and arrives is run by the one elected thread instead (TMA's stores at the end of a tile);
+another one is refused: what is around it belongs into a group of its own.
 
     before:  group of warps 0-3 {                   after:  task of warps 0-1 { for … { wait(full) A } }
                for … {                                      task of warps 2-3 { for … { wait(full) B } }
@@ -29,6 +32,7 @@ from warploom.ir.ops import arith, cluster, control, mbarrier, regs, smem, task,
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import InFlight, Tile, i32
 
+WARP = 32  # threads
 NAMED_BARRIERS = range(15, 0, -1)  # the last ones first: codegen takes its own from the front
 
 
@@ -72,6 +76,37 @@ class Divider:
         assert t.warps is not None
         if not any(o.kind is task.tasks for o in walk(region)):
             return [Part(name, t.first, t.warps, t.replicas, region)]
+        barriers = dict(self.barriers)
+        try:
+            return self._divided(group, region, name)
+        except CompileError as e:
+            left = self.elected(region)
+            if e.code != "group-collective" or left is region:
+                raise
+            self.barriers = barriers
+            return self.parts(group, left, name)
+
+    def elected(self, region: Region) -> Region:
+        """The region, with smaller groups that one thread may run run by the elected one."""
+        ops = [o for old in region.ops for o in self.by_one_thread(old)]
+        same = len(ops) == len(region.ops) and all(
+            a is b for a, b in zip(ops, region.ops, strict=True)
+        )
+        return region if same else Region(region.params, tuple(ops))
+
+    def by_one_thread(self, o: Op) -> Sequence[Op]:
+        if o.kind is not task.tasks:
+            regions = tuple(map(self.elected, o.regions))
+            changed = any(a is not b for a, b in zip(regions, o.regions, strict=True))
+            return [o.with_(regions=regions)] if changed else [o]
+        threads = self.of(o).threads
+        body = _by_one_thread(o.regions[0], threads.warps or 0)
+        if threads.replicas > 1 or body is None:
+            return [o]
+        return [Op(task.elect, (), {}, (), (body,), frozenset(), o.loc)]
+
+    def _divided(self, group: Group, region: Region, name: str) -> list[Part]:
+        """A task for each range of warps."""
         out = []
         for owner, offset in self._replicas(group, 0):
             edges = {owner.warps.start, owner.warps.stop, *self._edges(region, offset)}
@@ -183,7 +218,8 @@ class _Cut:
             tuple(
                 Note("this group has a part of them", g.threads.loc) for g in self._dividing(owner)
             ),
-            "put it into a thread_group of its own, which no other group has a part of",
+            "put it into a thread_group of its own, which no other group has a part of; a smaller group "
+            "inside may copy by TMA, wait and arrive",
         )
 
     def _dividing(self, owner: _Owner) -> Iterator[Group]:
@@ -197,6 +233,44 @@ class _Cut:
                 return
 
 
+def _by_one_thread(region: Region, warps: int) -> Region | None:
+    """What a group of so many warps does, done by one thread; None: it takes them all."""
+    ops: list[Op] = []
+    for o in region.ops:
+        if o.kind is task.elect:
+            ops += o.regions[0].ops[:-1]
+            continue
+        if o.kind is smem.group_sync:
+            continue  # nobody else is there
+        if o.kind is mbarrier.mbarrier_arrive and o.attrs.get("by") == "thread":
+            if warps > 1:  # the other warps' arrivals are theirs
+                return None
+            o = o.with_(attrs={**o.attrs, "count": WARP * o.attrs.get("count", 1)})
+        elif o.kind in (control.for_, control.while_, control.if_):
+            regions = [_by_one_thread(r, warps) for r in o.regions]
+            o = o.with_(regions=tuple(r for r in regions if r is not None))
+            if len(o.regions) < len(regions):
+                return None
+        elif not (o.kind in _ALONE or is_pure(o)):
+            return None
+        values = (*o.operands, *o.results)
+        if any(isinstance(v.type, Tile | InFlight) for v in values):
+            return None
+        ops.append(o)
+    return Region(region.params, tuple(ops))
+
+
+_ALONE = frozenset(
+    (
+        control.yield_,
+        control.assume,
+        control.printf,
+        mbarrier.mbarrier_wait,
+        mbarrier.mbarrier_arrive,
+        smem.fence_async,
+        smem.shared_get,
+    )
+)
 _BY_ALL = frozenset(
     (
         mbarrier.mbarrier_wait,

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import Any
 
+from warploom.errors import CompileError, Note
 from warploom.explicit.assignments import Assignments
 from warploom.explicit.handles import Enter
 from warploom.explicit.operands import is_register
-from warploom.explicit.program import Group, Threads
+from warploom.explicit.program import Group, Threads, without_unused
 from warploom.frontend.coerce import Const, describe
 from warploom.frontend.refuse import refuse
-from warploom.frontend.scope import Scope
-from warploom.ir.core import Region, Value
+from warploom.frontend.scope import Binding, Scope
+from warploom.ir.analysis import is_pure
+from warploom.ir.core import Op, Region, Value
 from warploom.ir.ops import control, task
-from warploom.ir.types import i32
+from warploom.ir.rewrite import clone_region
+from warploom.ir.types import Scalar, i32
 
 
 class Groups(Assignments):
@@ -43,7 +47,7 @@ class Groups(Assignments):
             self._elect(node, threads)
             self._forget(saved, "one thread assigns it, the others do not know it")
         else:
-            self._group(node, item, entered, threads)
+            self._group(node, item, entered, threads, saved)
             self._forget(saved, "only the threads of one group assign it")
 
     def _inside(self, e: Enter) -> Threads | None:
@@ -89,7 +93,18 @@ class Groups(Assignments):
 
     def expr_Name(self, node: ast.Name) -> Any:
         value = super().expr_Name(node)
-        owners = self.program.elsewhere.get(value) if isinstance(value, Value) else None
+        if not isinstance(value, Value):
+            return value
+        for threads, where in self.program.state.changed.get(value, ()):
+            raise CompileError(
+                "group-tile",
+                f"{node.id} is what {threads} have changed it to, and the other threads have not",
+                self.loc(node),
+                (Note("it is changed here", where),),
+                "use it in that group, or hand it over by shared memory: store_shared, self.sync(), "
+                "and load_shared",
+            )
+        owners = self.program.elsewhere.get(value)
         if owners is not None:
             self.fail(
                 node,
@@ -100,15 +115,19 @@ class Groups(Assignments):
             )
         return value
 
-    def _group(self, node: ast.With, item: ast.withitem, e: Enter, threads: Threads) -> None:
+    def _group(
+        self, node: ast.With, item: ast.withitem, e: Enter, threads: Threads, saved: Scope
+    ) -> None:
         """A thread group: its code becomes the region of a marker, which assemble() places."""
         emitter, p = self.emitter, self.program
         elsewhere, owners = p.elsewhere, str(p.here)
-        tiles = (b.value for b in self.scope.values() if is_register(b.value))
-        p.elsewhere = elsewhere | dict.fromkeys(tiles, owners)
+        p.around.append(emitter.builder)
         p.threads.append(threads)
         with emitter.inside(emitter.builder.nested()) as builder:
             outer, p.body = p.body, builder
+            made = self._made_again()
+            tiles = (b.value for b in self.scope.values() if is_register(b.value))
+            p.elsewhere = elsewhere | dict.fromkeys((v for v in tiles if v not in made), owners)
             if item.optional_vars is not None:
                 with self.at(item.context_expr):
                     index = emitter.emit(task.replica_id) if e.replicas > 1 else Const(0, i32)
@@ -118,15 +137,46 @@ class Groups(Assignments):
             emitter.emit(control.yield_)
             p.body = outer
         p.threads.pop()
+        p.around.pop()
         p.elsewhere = elsewhere
+        for name, b in self.scope.items():  # what the group left as it found it
+            if b.value in made:
+                self.scope[name] = Binding(made[b.value], b.loc)
+            elif name in saved and saved[name].value in made.values():
+                old = saved[name].value
+                p.state.changed[old] = (*p.state.changed.get(old, ()), (threads, b.loc))
+                self.scope[name] = saved[name]
         assert threads.warps is not None
         key = str(len(p.state.groups))
         with self.at(item.context_expr):
             emitter.append(
                 task.tasks, (), [], names=(key,), warps=(threads.warps,), replicas=(e.replicas,),
-                registers=(None,), regions=(Region((), tuple(builder.ops)),),
+                registers=(None,), regions=(Region((), tuple(without_unused(builder.ops))),),
             )  # fmt: skip
         p.state.groups[key] = Group(e.name, threads)
+
+    def _made_again(self) -> dict[Value, Value]:
+        """Register tensors of the threads around a group that are computed from numbers alone: the group
+        computes them for itself.  The new ones, each with the old one; variables hold the new ones."""
+        emitter, p = self.emitter, self.program
+        makers = {v: o for b in (p.top, *p.around) if b for o in b.ops for v in o.results}
+        again: dict[Value, Value] = {}
+        for name, b in self.scope.items():
+            old = b.value
+            others = (t for t, _ in p.state.changed.get(old, ()))
+            if not is_register(old) or any(t.meets(p.here) for t in others):
+                continue
+            if old not in again:
+                ops = _computed(emitter.renamed.get(old, old), makers)
+                if ops is None:
+                    continue
+                body = clone_region(Region((), tuple(ops)), {})
+                emitter.builder.ops += body.ops
+                again[old] = body.ops[-1].results[0]
+                if old in p.state.flight:
+                    p.state.flight[again[old]] = p.state.flight[old]
+            self.scope[name] = Binding(again[old], b.loc)
+        return {new: old for old, new in again.items()}
 
     def _forget(self, saved: Scope, why: str) -> None:
         """Variables as they were before a group; what the group assigned has no value after it."""
@@ -142,3 +192,20 @@ class Groups(Assignments):
                 continue
             self.scope.pop(name, None)
             self.lost[name] = (why, after[name].loc)
+
+
+MOST_OPS = 32  # that a group computes again
+
+
+def _computed(tile: Value, makers: Mapping[Value, Op]) -> list[Op] | None:
+    """The ops that make a register tensor of numbers, in order; None where something else takes part."""
+    ops: dict[Op, None] = {}
+    todo = [tile]
+    while todo and len(ops) <= MOST_OPS:
+        o = makers.get(todo.pop())
+        if o is None or o.regions or not is_pure(o):
+            return None
+        ops[o] = None
+        todo += [v for v in o.operands if not isinstance(v.type, Scalar)]
+    place = {o: i for i, o in enumerate(dict.fromkeys(makers.values()))}
+    return sorted(ops, key=place.__getitem__) if len(ops) <= MOST_OPS else None

@@ -38,6 +38,7 @@ class GlobalView:
     pointer: Value
     dtype: DType
     shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
     unit: int | None
     fits_tma: str  # "" or why TMA can't move boxes of it
 

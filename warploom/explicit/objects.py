@@ -7,7 +7,9 @@ import inspect
 import math
 from typing import Any
 
+from warploom.explicit import elements
 from warploom.explicit.clusters import block_index, grid_size
+from warploom.explicit.elements import GlobalElement, Numbers
 from warploom.explicit.handles import (
     Attrs,
     Bound,
@@ -34,7 +36,7 @@ from warploom.frontend.scope import Binding, admit
 from warploom.frontend.source import Function, call_signature
 from warploom.ir.core import Value
 from warploom.ir.ops import mma
-from warploom.ir.types import InFlight, Shared
+from warploom.ir.types import DType, InFlight, Shared, Tile
 from warploom.layout import Layout
 from warploom.layout.modes import RegisterLayout
 
@@ -45,6 +47,12 @@ INSTEAD = {
     "full": "write self.register_tensor(dtype=…, shape=…, init=…)",
 }
 
+
+CURRENT = {
+    "current_thread_begin": "begin",
+    "current_thread_end": "end",
+    "current_num_threads": "num",
+}  # numbers of the threads that run, by name
 
 # What scripts ask of layouts that they have.
 LAYOUT_NAMES = frozenset(
@@ -79,6 +87,8 @@ class Objects(Subscripts):
                 if isinstance(fn, Evaluated):
                     return fn.fn()
                 return Bound(fn, None) if callable(fn) else fn
+            case Attrs() if name in self.program.attrs:
+                return self.program.attrs[name][0]
             case Dim3():
                 if name not in ("x", "y", "z"):
                     refuse("attribute", f"a grid has x, y and z, not {name}", "use x, y or z")
@@ -87,6 +97,12 @@ class Objects(Subscripts):
                 return getattr(x, name)
             case GlobalView() if name in ("shape", "dtype", "pointer"):
                 return getattr(x, name)
+            case Numbers() if name in ("shape", "dtype"):
+                return getattr(x, name)
+            case Numbers() | Value(type=Tile()) if name in elements.OF_REGISTERS:
+                return Bound(elements.OF_REGISTERS[name], x)
+            case GlobalElement() if name in elements.METHODS:
+                return Bound(elements.METHODS[name], x)
             case Value(type=Shared() as t):
                 return self._shared_attribute(x, t, name)
             case Value(type=InFlight(tile=t)) if name in ("shape", "dtype"):
@@ -124,6 +140,8 @@ class Objects(Subscripts):
             return Surface(NAMESPACES[name])
         if name == "attrs":
             return Attrs()
+        if name.startswith("current_") and name in CURRENT:
+            return self._threads(name)
         if name in ("blockIdx", "gridDim"):
             return Dim3(block_index if name == "blockIdx" else grid_size)
         reads = self.emitter.reads
@@ -144,6 +162,29 @@ class Objects(Subscripts):
             name, [n for n in names if not n.startswith("_")], "set it in __init__"
         )
         refuse("attribute", f"self has no {name}", INSTEAD.get(name, close))
+
+    def expr_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        """~g[i, j]: where the element lies; ~float16: a pointer's type."""
+        if isinstance(node.op, ast.Invert):
+            x = self.expr(node.operand)
+            if isinstance(x, GlobalElement):
+                return x.pointer
+            with self.at(node, operand=x):
+                return ~x if isinstance(x, DType | int) else self.emitter.invert(x)
+        return super().expr_UnaryOp(node)
+
+    def _threads(self, name: str) -> int:
+        """Where the group begins in the CTA and ends, and its threads."""
+        here = self.program.here
+        size = self.program.machine.warp_size
+        if here.warps is None or here.replicas > 1:
+            refuse(
+                "attrs-warps",
+                f"self.{name} of {here}",
+                "set self.attrs.warps before; with replicas use the index that `with … as i` gives",
+            )
+        first, n = size * here.first, 1 if here.kind == "one" else size * here.warps
+        return {"begin": first, "end": first + n, "num": n}[CURRENT[name]]
 
     # ---- functions
 
@@ -183,8 +224,9 @@ class Objects(Subscripts):
         args, kwargs = self.arguments(node)
         if isinstance(fn.receiver, Instance) and not getattr(fn.fn, "__warploom_builtin__", False):
             return self._method(node, fn.fn, fn.receiver, args, kwargs)
-        own = not isinstance(fn.receiver, Value) and _takes_self(fn.fn)
-        before = [fn.receiver] if own or isinstance(fn.receiver, Value) else []
+        is_value = isinstance(fn.receiver, Value | Numbers | GlobalElement)
+        own = not is_value and _takes_self(fn.fn)
+        before = [fn.receiver] if own or is_value else []
         return self._finish(node, self._call(node, fn.fn, [*before, *args], kwargs))
 
     def _finish(self, node: ast.AST, out: Any) -> Any:
@@ -199,7 +241,7 @@ class Objects(Subscripts):
             return out.value
         return out
 
-    def _replace(self, old: Value, new: Value) -> None:
+    def _replace(self, old: Any, new: Any) -> None:
         """Every variable that holds `old` holds `new`."""
         for name, binding in list(self.scope.items()):
             if binding.value is old:
@@ -248,7 +290,7 @@ class Objects(Subscripts):
         for key, binding in self.scope.items():
             if key.startswith("#"):
                 inner_scope[key] = binding
-            elif is_register(binding.value):
+            elif is_register(binding.value) or isinstance(binding.value, Numbers):
                 inner_scope[f"&{key}"] = binding
         inner = self.inside(fn, inner_scope, here)
         out = inner.body()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard, cast
 
 from warploom.errors import CompileError, Note
 from warploom.explicit.handles import Barrier, GlobalView
@@ -250,6 +250,42 @@ def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
 
 
 # ---- parts of shared tensors: methods of theirs
+
+
+def part_of(x: Any, offsets: Any, shape: Any, dims: Any) -> Value:
+    """The part of a shared tensor at offsets, one an axis; `dims` are the axes of the part, of `shape`, in
+    the others it is one element thick.  Refuses (`slice`) offsets that are no multiples of its sizes."""
+    if not isinstance(x, Value) or not isinstance(x.type, Shared):
+        return shared_of(x)
+    whole = (*x.type.lead, *x.type.shape)
+    at, sizes = tuple(offsets), static_ints(shape, "the shape")
+    axes = axes_of(dims, len(whole), len(sizes))
+    if len(at) != len(whole) or axes is None:
+        refuse(
+            "slice", f"{len(at)} offsets and {len(sizes)} sizes of {x.type}", "one offset an axis"
+        )
+    n, thick = len(x.type.lead), dict(zip(axes, sizes, strict=True))
+    if any(a < n for a in axes):
+        refuse("slice", f"a part of several slots of {x.type}", "store each slot by itself")
+    box, index = [thick.get(a, 1) for a in range(len(whole))], []
+    for a in range(len(whole)):
+        if box[a] == whole[a]:
+            index.append(Const(0, i32))
+        elif box[a] == 1:
+            index.append(at[a])
+        else:
+            first = static_int(at[a], "an offset along an axis of the part")
+            if first % box[a]:
+                refuse(
+                    "slice", f"a part of {box[a]} from {first}", "begin at multiples of its size"
+                )
+            index.append(Const(first // box[a], i32))
+    emitter, out = current(), x
+    if n:
+        out = program().derived(x, emitter.emit(smem.shared_slot, x, *map(index_of, index[:n])))
+    if tuple(box[n:]) == x.type.shape:
+        return shared_of(out)
+    return cast(Value, shared_block(out, tuple(box[n:]), tuple(index[n:])))
 
 
 @builtin

@@ -19,6 +19,7 @@ from warploom.frontend.coerce import (
 from warploom.frontend.language.core import builtin
 from warploom.frontend.language.shape import full
 from warploom.frontend.refuse import refuse
+from warploom.ir.build import is_zero
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import mma, tile
 from warploom.ir.types import InFlight, Shared, Tile, accumulator, f32, i1
@@ -86,10 +87,14 @@ class Wgmma:
                 "pass a register_tensor",
             )
         acc = d
-        if isinstance(d.type, Tile):
-            acc = emitter.emit(mma.in_flight, d, hint=d.hint)
-            _before_fence(emitter.builder.ops, d)
         use = use_acc if enable_input_d is None else enable_input_d
+        if isinstance(d.type, Tile):
+            if _is_zero(d):  # which is not to be written to registers first
+                acc = emitter.emit(mma.no_acc, shape=d.type.shape, dtype=d.type.dtype, hint=d.hint)
+                use = False
+            else:
+                acc = emitter.emit(mma.in_flight, d, hint=d.hint)
+            _before_fence(emitter.builder.ops, d)
         flag = emitter.truth(use) if not is_literal(use) else emitter.const(bool(use), i1)
         for s, k_axis in ((left, 1), (right, 0)):
             if (
@@ -199,6 +204,18 @@ class Wait:
 
     def __init__(self, pending: int) -> None:
         self.pending = pending
+
+
+def _is_zero(d: Value) -> bool:
+    """Is a register tensor made of the constant zero, as far as this code goes?"""
+    p, emitter = program(), current()
+    ops = [
+        *(p.top.ops if p.top else ()),
+        *(o for b in p.around for o in b.ops),
+        *emitter.builder.ops,
+    ]
+    makers = {v: o for o in ops for v in o.results}
+    return is_zero(d, makers.get)
 
 
 def _before_fence(ops: list[Op], d: Value) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warploom.errors import CompileError, Loc, Note
 from warploom.frontend.coerce import Emitter, Operand
 from warploom.frontend.refuse import refuse
+from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Op, OpKind, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Tile
+from warploom.ir.types import DType, InFlight, Tile
 from warploom.layout.shared import swizzle_for
 from warploom.target import Target
 
@@ -37,6 +39,11 @@ class Threads:
     replicas: int
     kind: str
     loc: Loc | None = None
+
+    def meets(self, other: Threads) -> bool:
+        """Do two groups have a warp in common?"""
+        ends = (t.first + (t.warps or 0) * t.replicas for t in (self, other))
+        return max(self.first, other.first) < min(ends)
 
     def __str__(self) -> str:
         if self.kind == "one":
@@ -69,7 +76,8 @@ class SharedChoice:
 
 
 class Again(Exception):
-    """A use fixed how a shared tensor lies in memory: translate once more with that known."""
+    """A use fixed how a shared tensor lies in memory, or that a register tensor is numbers: translate once
+    more with that known."""
 
 
 @dataclass
@@ -111,6 +119,8 @@ class State:
     flight: dict[Value, int] = field(default_factory=dict)  # accumulator -> groups committed since
     count: int = 0  # of shared_tensor calls
     objects: int = 0
+    changed: dict[Value, tuple[tuple[Threads, Loc], ...]] = field(default_factory=dict)
+    # register tensors of the threads around groups: which of these changed what they made of them
     workspaces: list[Workspace] = field(default_factory=list)
     freed: dict[int, Loc | None] = field(default_factory=dict)  # shared_tensor call -> free_shared
     reusable: dict[str, int] = field(default_factory=dict)  # allocation -> its bytes
@@ -121,10 +131,18 @@ class State:
 
 
 class Program:
-    """See the module's docstring.  `choices` survives from one translation to the next."""
+    """See the module's docstring.  `choices` and `elementwise` survive from one translation to the next."""
 
-    def __init__(self, choices: dict[int, SharedChoice], machine: Target) -> None:
+    def __init__(
+        self,
+        choices: dict[int, SharedChoice],
+        elementwise: set[tuple[str, tuple[int, ...], DType]],
+        machine: Target,
+    ) -> None:
         self.choices = choices
+        self.elementwise = (
+            elementwise  # register tensors whose elements are assigned: name, shape, dtype
+        )
         self.machine = machine  # what it is compiled for
         self.state = State()
         self.attrs: dict[str, tuple[Any, Loc | None]] = {}
@@ -134,6 +152,7 @@ class Program:
         self.threads: list[Threads] = [Threads(0, None, 1, "all")]
         self.top: Builder | None = None
         self.body: Builder | None = None  # of the group being translated, outside its control flow
+        self.around: list[Builder] = []  # of the groups being translated: where each begins
         self.elsewhere: dict[
             Value, str
         ] = {}  # register tensors of other threads than those here: whose
@@ -234,6 +253,19 @@ class ScriptEmitter(Emitter):
                 for v in operands
             )
         return super().emit(kind, *operands, hint=hint, **attrs)
+
+
+def without_unused(ops: Sequence[Op]) -> list[Op]:
+    """Without register tensors that nothing of this level uses: each group made them for itself."""
+    kept: list[Op] = []
+    used: set[Value] = set()
+    for o in reversed(ops):
+        makes_tiles = any(isinstance(v.type, Tile | InFlight) for v in o.results)
+        if makes_tiles and is_pure(o) and used.isdisjoint(o.results):
+            continue
+        used.update(v for i in o.all_ops for v in i.operands)
+        kept.append(o)
+    return kept[::-1]
 
 
 def shared_shape(

@@ -13,12 +13,14 @@ from typing import Any, ClassVar, cast
 
 from warploom.explicit.copies import CopyAsync
 from warploom.explicit.handles import Enter, GlobalView
+from warploom.explicit.memory import Scatters, Semaphores
 from warploom.explicit.operands import (
     axes_of,
     box_offsets,
     index_of,
     is_register,
     one_thread,
+    part_of,
     policy_of,
     program,
     shared_of,
@@ -28,16 +30,16 @@ from warploom.explicit.operands import (
 from warploom.explicit.products import Products
 from warploom.explicit.surface import Namespaces
 from warploom.explicit.tensors import Tensors
+from warploom.explicit.values import Values, written
 from warploom.frontend.coerce import (
     Operand,
     current,
     describe,
     known,
-    static_dtype,
     static_int,
 )
 from warploom.frontend.follow import is_own
-from warploom.frontend.language import atomics, combine, core, debug, linear, memory
+from warploom.frontend.language import atomics, core, debug, memory
 from warploom.frontend.language import math as elementwise
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
@@ -45,10 +47,10 @@ from warploom.frontend.refuse import one_of, refuse
 from warploom.frontend.source import capture
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, control, regs, smem, task, tile
-from warploom.ir.types import Scalar, Shared, Tile, i1, i32
+from warploom.ir.types import Scalar, Shared, Tile, i32
 
 
-class Instructions(Tensors, Products, CopyAsync, Namespaces):
+class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, Namespaces):
     """What `self` offers in a Script and in a Class."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -69,20 +71,24 @@ class Instructions(Tensors, Products, CopyAsync, Namespaces):
         self,
         src: GlobalView,
         offsets: Any,
-        shape: Any,
+        shape: Any = None,
         dims: Any = None,
         cache_policy: Any = None,
+        out: Any = None,
     ) -> Any:
         """The box at offsets into registers; out of bounds zeros.  The group loads it together.
 
-        dims: which axes of the view are the tile's, by default the last.  cache_policy: as tma's."""
+        dims: which axes of the view are the tile's, by default the last.  cache_policy: as tma's.  out: the
+        tensor that becomes the box, and says its shape."""
         whole_group("load_global")
         at = box_offsets(offsets, src)
+        if shape is None and out is not None:
+            shape = current().shape(out)
         sizes = shapes.positive_shape(shape, "the shape")
         box = _box(src, sizes, dims)
         how = policy_of(cache_policy)
-        out = current().emit(tile.load_box, src.view, *at, shape=box, **how)
-        return shapes.reshape(out, sizes) if box != sizes else out
+        made = current().emit(tile.load_box, src.view, *at, shape=box, **how)
+        return written(shapes.reshape(made, sizes) if box != sizes else made, out)
 
     @builtin
     def store_global(
@@ -103,19 +109,24 @@ class Instructions(Tensors, Products, CopyAsync, Namespaces):
         current().emit(tile.store_box, dst.view, v, *at, **policy_of(cache_policy))
 
     @builtin
-    def load_shared(self, src: Any) -> Any:
-        """A slot (or part of one) into registers.  A slot of one element is a number, the same for all."""
-        s = shared_of(src)
+    def load_shared(
+        self, src: Any, offsets: Any = None, shape: Any = None, dims: Any = None, out: Any = None
+    ) -> Any:
+        """A slot (or part of one) into registers.  A slot of one element is a number, the same for all.
+
+        offsets, shape, dims: the part at these offsets, one an axis of src; dims: which axes are the
+        tensor's, by default the last.  out: the tensor that becomes it."""
+        s = shared_of(src) if offsets is None else part_of(src, offsets, shape, dims)
         if _is_number(s):
             return current().emit(smem.shared_get, s)
         whole_group("load_shared")
-        return current().emit(smem.shared_load, s)
+        return written(current().emit(smem.shared_load, s), out)
 
     @builtin
-    def store_shared(self, dst: Any, src: Operand) -> None:
+    def store_shared(self, dst: Any, src: Operand, offsets: Any = None, dims: Any = None) -> None:
         """Registers into a slot (or part of one), by ordinary stores; a number into a slot of one element, by
-        one thread."""
-        s = shared_of(dst)
+        one thread.  offsets, dims: as load_shared's."""
+        s = shared_of(dst) if offsets is None else part_of(dst, offsets, current().shape(src), dims)
         if _is_number(s) and not is_register(src):
             number = current().cast(src, cast(Shared, s.type).dtype)
             one_thread(lambda: current().emit(smem.shared_put, s, number))
@@ -261,84 +272,7 @@ class Instructions(Tensors, Products, CopyAsync, Namespaces):
             return core.static_range(start, end, step)
         return core.range(start, end, step, loop_unroll_factor=unroll)
 
-    # ---- values
-
-    @builtin
-    def cast(self, x: Operand, dtype: Any) -> Any:
-        """x converted by value."""
-        return current().cast(x, static_dtype(dtype, "dtype"))
-
-    @builtin
-    def where(self, condition: Operand, x: Operand, y: Operand) -> Any:
-        """x where condition, else y: elementwise, or whole where the condition is one number."""
-        emitter = current()
-        c = emitter.cast(condition, i1)
-        if isinstance(c.type, Tile):
-            return elementwise.where(c, x, y)
-        a, b = emitter.unify(x, y)
-        return emitter.emit(arith.select, c, a, b)
-
-    @builtin
-    def sum(self, x: Operand, dim: Any = None, keepdim: Any = False) -> Any:
-        """The sum along an axis."""
-        return linear.sum(tile_value(x, "sum"), dim, keepdim)
-
-    @builtin
-    def max(self, x: Operand, dim: Any = None, keepdim: Any = False) -> Any:
-        """The maximum along an axis."""
-        return linear.max(tile_value(x, "max"), dim, keep_dims=keepdim)
-
-    @builtin
-    def min(self, x: Operand, dim: Any = None, keepdim: Any = False) -> Any:
-        """The minimum along an axis."""
-        return linear.min(tile_value(x, "min"), dim, keep_dims=keepdim)
-
-    @builtin
-    def concat(self, parts: Any, dim: Any) -> Any:
-        """Register tensors one after the other along an axis."""
-        tiles = [tile_value(x, "concat") for x in parts]
-        axis = shapes.axis_of(dim, len(current().shape(tiles[0])))
-        return current().emit(tile.concat, *tiles, axis=axis)
-
-    @builtin
-    def reduce(self, x: Operand, dim: Any, fn: str) -> Any:
-        """Elements along an axis combined by fn (add, mul, max, min, and, or, xor), in their own dtype."""
-        return linear.reduced(tile_value(x, "reduce"), dim, False, fn)
-
-    @builtin
-    def scan(self, x: Operand, dim: Any, fn: str, reverse: Any = False) -> Any:
-        """Each element combined, by fn as reduce, with all before it along an axis; reverse: behind it."""
-        return linear.scanned(tile_value(x, "scan"), dim, reverse, fn)
-
-    @builtin
-    def gather(self, x: Operand, index: Operand, dim: Any) -> Any:
-        """The elements of x at the indices of a tensor along an axis (tl.gather)."""
-        return combine.gather(tile_value(x, "gather"), tile_value(index, "gather"), dim)
-
-    @builtin
-    def any(self, x: Operand, dim: Any) -> Any:
-        """Whether any element along an axis is not zero."""
-        return _truths(x, dim, "or")
-
-    @builtin
-    def all(self, x: Operand, dim: Any) -> Any:
-        """Whether all elements along an axis are not zero."""
-        return _truths(x, dim, "and")
-
-    @builtin
-    def squeeze(self, x: Operand, dim: Any) -> Any:
-        """Without an axis of size 1."""
-        v = tile_value(x, "squeeze")
-        shape = current().shape(v)
-        axis = shapes.axis_of(dim, len(shape))
-        if shape[axis] != 1:
-            refuse("axis", f"squeeze of axis {axis} of {v.type}", "its size has to be 1")
-        return shapes.reshape(v, shape[:axis] + shape[axis + 1 :])
-
-    @builtin
-    def square(self, x: Operand) -> Any:
-        """x · x."""
-        return current().binary("*", x, x)
+    # ---- numbers
 
     @builtin
     def fast_divmod(self, a: Operand, b: Operand) -> Any:
@@ -384,42 +318,32 @@ class Instructions(Tensors, Products, CopyAsync, Namespaces):
         return current().emit(arith.decode, tile_value(x, "decode"), encoding=encoding)
 
     @builtin
-    def printf(self, format: str, *values: Operand) -> None:
+    def printf(self, fstring: str, *values: Operand) -> None:
         """Prints numbers as C's printf: %d %i %u %x %X %o %c for integers, %e %f %g for floats, with flags,
         width and precision.  One thread of the group prints; with register tensors (of one shape) it is
         once an element, in no particular order."""
-        if not isinstance(format, str):
+        if not isinstance(fstring, str):
             refuse(
-                "print-format", f"a format is a string, not {describe(format)}", "printf('…', …)"
+                "print-format", f"a format is a string, not {describe(fstring)}", "printf('…', …)"
             )
-        current().emit(control.printf, *map(_printable, values), format=format)
+        current().emit(control.printf, *map(_printable, values), format=fstring)
 
     @builtin
-    def print_tensor(self, prefix: str, x: Operand) -> None:
-        """Prints a register tensor."""
-        debug.device_print(str(prefix), x)
+    def print_tensor(self, msg: str, tensor: Any, fmt: str | None = None) -> None:
+        """Prints a register tensor, or a shared one.  fmt: of an element, as printf's."""
+        x = tensor
+        if isinstance(tensor, Value) and isinstance(tensor.type, Shared):
+            x = current().emit(smem.shared_load, shared_of(tensor))
+        if fmt is None:
+            debug.device_print(str(msg), x)
+            return
+        text = str(msg).replace("%", "%%") + fmt + "\n"
+        current().emit(control.printf, _printable(x), format=text)
 
-    abs = elementwise.abs
-    div_rn = elementwise.div_rn
-    pow = elementwise.pow_
-    atan2 = elementwise.atan2
-    maximum = elementwise.maximum
-    minimum = elementwise.minimum
-    fma = elementwise.fma
-    clip = elementwise.clamp
-    transpose = shapes.trans
-    reshape = shapes.reshape
-    expand_dims = shapes.expand_dims
-    unsqueeze = shapes.expand_dims
-    broadcast_to = shapes.broadcast_to
     assume = debug.assume
     static_assert = debug.static_assert
     device_assert = debug.device_assert
     device_print = debug.device_print
-
-
-for _kind in arith.MATH:
-    setattr(Instructions, _kind.name, elementwise.FUNCTIONS[_kind.name])
 
 
 class Class(Instructions):
@@ -444,13 +368,6 @@ def _is_number(s: Value) -> bool:
     return (
         not t.lead and math.prod(t.shape) == 1 and t.dtype.bits in ((32,) if t.peer else (32, 64))
     )
-
-
-def _truths(x: Operand, dim: Any, fn: str) -> Any:
-    """Truth values of x combined along an axis."""
-    emitter = current()
-    numbers = emitter.cast(emitter.cast(tile_value(x, "any or all"), i1), i32)
-    return emitter.cast(linear.reduced(numbers, dim, False, fn), i1)
 
 
 def _printable(x: Operand) -> Value:

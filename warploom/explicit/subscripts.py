@@ -6,7 +6,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from warploom.explicit.handles import Barrier, BarrierList
+from warploom.explicit.elements import Numbers, element, global_element
+from warploom.explicit.handles import Barrier, BarrierList, GlobalView
 from warploom.explicit.operands import index_of, shared_block
 from warploom.explicit.program import Program, ScriptEmitter
 from warploom.frontend.coerce import describe, known, static_int
@@ -47,6 +48,16 @@ class Subscripts(Statements):
                     return Barrier(arrays[i], 0)
             case Value(type=Shared()):
                 return self._slot(node, x, entries)
+            case Numbers() | GlobalView():
+                index = tuple(map(self.expr, entries))
+                with self.at(node):
+                    if isinstance(x, GlobalView):
+                        return global_element(x, index)
+                    return x[index[0] if len(index) == 1 else index]
+            case Value(type=Tile()) if not any(map(_is_axis, entries)):
+                index = tuple(map(self.expr, entries))
+                with self.at(node, value=x):
+                    return element(x, *index)
             case Value(type=Tile()) if any(_cuts(e) for e in entries):
                 return self._cut(node, x, entries)
         return super().subscript_of(node, x)
@@ -121,6 +132,11 @@ class Subscripts(Statements):
                 shape=tuple(hi - lo for lo, hi in bounds),
             )
             return out
+
+
+def _is_axis(e: ast.expr) -> bool:
+    """Does a subscript's entry keep or make an axis?"""
+    return isinstance(e, ast.Slice) or (isinstance(e, ast.Constant) and e.value is None)
 
 
 def _cuts(e: ast.expr) -> bool:

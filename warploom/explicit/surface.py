@@ -13,6 +13,7 @@ from warploom.explicit.barriers import Fence, Mbarrier, NamedBarrier
 from warploom.explicit.clusters import Cluster
 from warploom.explicit.copies import CpAsync, Tma
 from warploom.explicit.layouts import Cuda, Utils
+from warploom.explicit.memory import Atomic
 from warploom.explicit.operands import not_yet
 from warploom.explicit.products import Wgmma
 from warploom.frontend.language.core import builtin
@@ -52,6 +53,7 @@ class Namespaces:
     named_barrier: NamedBarrier
     cp_async: CpAsync
     cluster: Cluster
+    atomic: Atomic
     cuda: Cuda = Cuda()
     utils: Utils = Utils()
     tcgen05: Any

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from warploom.analysis.access import alignments, tma_fault
 from warploom.analysis.facts import Facts
 from warploom.analysis.scalar_rules import anything
+from warploom.explicit.elements import numbers
 from warploom.explicit.handles import Changed, GlobalView
 from warploom.explicit.layouts import SharedLayout
 from warploom.explicit.operands import known_int, program, shared_of, tile_value, whole_group
@@ -84,6 +85,7 @@ class Tensors:
             ptr,
             d,
             extents,
+            steps,
             units[-1] if units else None,
             fault or "",
         )
@@ -150,6 +152,16 @@ class Tensors:
         p.state.reusable[name] = math.prod(tensor.type.lead) * tensor.type.slot_bytes
 
     @builtin
+    def reshape_shared(self, tensor: Any, shape: Any) -> NoReturn:
+        """Not there: rows of shared memory are swizzled."""
+        refuse(
+            "not-yet",
+            f"reshape_shared of {describe(tensor)}: its rows are swizzled",
+            "make a self.shared_tensor(…, alias=tensor) of the other shape, or self.reshape what "
+            "self.load_shared gives",
+        )
+
+    @builtin
     def register_tensor(
         self, dtype: Any, shape: Any = None, init: Any = None, layout: Any = None
     ) -> Any:
@@ -162,6 +174,8 @@ class Tensors:
         sizes = shapes.positive_shape(shape, "the shape")
         p = program()
         whole_group("register_tensor")
+        if (p.target, sizes, d) in p.elementwise:
+            return numbers(0 if init is None else init, sizes, d)
         if init is not None:
             made = _filled(init, sizes, d) if callable(init) else shapes.full(sizes, init, d)
             return made if layout is None else annotate(made, layout, None, None).value
@@ -177,13 +191,13 @@ class Tensors:
 
     @builtin
     def annotate_layout(
-        self, x: Any, layout: Any = None, *, inner: Any = None, swizzle: Any = None
+        self, tensor: Any, layout: Any = None, *, inner: Any = None, swizzle: Any = None
     ) -> Any:
         """Fixes how a tensor lies.  A register tensor: `layout`, a warploom.layout.Layout or its text, such
         as "wgmma_acc(64x256)", one of tilus.ir.layout (`spatial(8, 4).local(1, 2)`), or the la, lb or lc of
         self.cuda.resolve_dot_config, whose products then lie so.  A shared tensor: `inner`, the axis of a
         slot that is adjacent in memory, and `swizzle` (0, 32, 64 or 128 bytes)."""
-        return annotate(x, layout, inner, swizzle)
+        return annotate(tensor, layout, inner, swizzle)
 
 
 def _row_major(extents: tuple[Any, ...]) -> tuple[Any, ...]:

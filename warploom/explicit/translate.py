@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from warploom.explicit.assemble import assemble
+from warploom.explicit.elements import Numbers
 from warploom.explicit.groups import Groups
 from warploom.explicit.handles import Instance
 from warploom.explicit.operands import is_register
@@ -29,10 +30,12 @@ from warploom.frontend.scope import Binding, Scope, assigned_names, leaves
 from warploom.frontend.source import Function, call_signature
 from warploom.ir.core import Builder, Fact, Func, Type, Value
 from warploom.ir.ops import mma
-from warploom.ir.types import Barriers, InFlight, Scalar, Shared, Tile
+from warploom.ir.types import Barriers, DType, InFlight, Scalar, Shared, Tile
 from warploom.target import DEFAULT, Target
 
 MOST_TRIES = 50
+# What one translation learns for the next: see Program.
+_Known = tuple[dict[int, SharedChoice], set[tuple[str, tuple[int, ...], DType]]]
 
 
 def translate_script(
@@ -51,11 +54,11 @@ def translate_script(
     attrs of the result: "facts"; "grid", for each grid axis the host's expression (codegen/host.py) of the
     number of CTAs.  Raises CompileError for the user's mistakes.
     """
-    choices: dict[int, SharedChoice] = {}
+    known: _Known = {}, set()
     reads = Reads(script, type(script), *constexprs.values()) if reads is None else reads
     for _ in range(MOST_TRIES):
         try:
-            return _translate(script, signature, constexprs, facts, choices, reads, machine)
+            return _translate(script, signature, constexprs, facts, known, reads, machine)
         except Again:
             continue
     raise AssertionError("the layouts of shared tensors do not settle")
@@ -77,13 +80,13 @@ def _translate(
     signature: Mapping[str, Type],
     constexprs: Mapping[str, Any],
     facts: Sequence[Fact],
-    choices: dict[int, SharedChoice],
+    known: _Known,
     reads: Reads,
     machine: Target,
 ) -> Func:
     fn = reads.attribute(type(script), "kernel")
     source = reads.source(fn)
-    program = Program(choices, machine)
+    program = Program(*known, machine)
     emitter = ScriptEmitter.of(program)
     emitter.reads = reads
     emitter.loc = source.loc(source.tree)
@@ -133,6 +136,8 @@ class _Loop:
         self.in_flight: set[str] = set()
         self.ages: dict[str, int] = {}
         self.after: dict[str, int] = {}  # ages at the end of the body
+        self.params: dict[str, Any] = {}  # what each is at the start of the body,
+        self.kept: set[str] = set()  # and which are it at its end
 
 
 class ScriptStatements(Groups):
@@ -202,14 +207,14 @@ class ScriptStatements(Groups):
             state, scope, lost = p.state.copy(), dict(self.scope), dict(self.lost)
             declared, count = dict(self.declared), len(emitter.builder.ops)
             builder, threads, body = emitter.builder, list(p.threads), p.body
-            elsewhere = p.elsewhere
+            elsewhere, around = p.elsewhere, list(p.around)
             self.loops.append(assumed)
             try:
                 translate()
                 return
             except _Retry:
                 emitter.builder, p.threads, p.body = builder, threads, body
-                p.elsewhere = elsewhere
+                p.elsewhere, p.around = elsewhere, around
                 del builder.ops[count:]
                 p.state, self.scope, self.lost, self.declared = state, scope, lost, declared
             finally:
@@ -224,7 +229,9 @@ class ScriptStatements(Groups):
         names |= {
             n
             for n, b in self.scope.items()
-            if is_register(b.value) or (n.startswith("#") and isinstance(b.value, Value | Const))
+            if is_register(b.value)
+            or isinstance(b.value, Numbers)
+            or (n.startswith("#") and isinstance(b.value, Value | Const))
         }
         names = {n for n in names if not _is_static(self.scope[n].value)} - but
         elsewhere = self.program.elsewhere  # to use them is an error, which expr_Name tells
@@ -247,6 +254,7 @@ class ScriptStatements(Groups):
     ) -> tuple[Value, ...]:
         params = super()._enter(carried, before, init)
         flight, assumed = self.program.state.flight, self.loops[-1]
+        assumed.params, assumed.kept = {n: self.scope[n].value for n in carried}, set()
         for n in carried:
             v, old = self.scope[n].value, before[n].value
             if isinstance(v, Value) and isinstance(v.type, InFlight):
@@ -255,6 +263,8 @@ class ScriptStatements(Groups):
 
     def _unchanged_kind(self, node: Any, name: str, old: Binding, new: Binding | None) -> None:
         assumed, flight = self.loops[-1], self.program.state.flight
+        if new is not None and is_register(new.value) and new.value is assumed.params[name]:
+            assumed.kept.add(name)
         if new is not None and isinstance(new.value, Value) and isinstance(old.value, Value):
             starts, ends = old.value.type, new.value.type
             if isinstance(starts, Tile) and isinstance(ends, InFlight) and ends.tile == starts:
@@ -287,6 +297,9 @@ class ScriptStatements(Groups):
         super()._after(node, carried, before, results)
         flight, assumed = self.program.state.flight, self.loops[-1]
         for n in carried:
+            if n in assumed.kept:
+                self.scope[n] = before[n]
+                continue
             v = self.scope[n].value
             if isinstance(v, Value) and isinstance(v.type, InFlight):
                 start = flight.get(before[n].value, SETTLED)

@@ -184,3 +184,46 @@ def auto_local_spatial(num_threads: int, shape: Sequence[int]) -> RegisterLayout
     if left > 1:
         raise ValueError(f"{num_threads} threads for a tile of {tuple(shape)}")
     return local(*(n // s for n, s in zip(shape, along, strict=True))).spatial(*along)
+
+
+def replicated(*shape: int, num_workers: int) -> RegisterLayout:
+    """All elements in each of so many threads."""
+    one = local(*shape)
+    return RegisterLayout(one.shape, one.mode_shape, (-num_workers,), one.local_modes)
+
+
+def permute(layout: RegisterLayout, dims: Sequence[int]) -> RegisterLayout:
+    """Axis i of the result is axis dims[i]."""
+    order = [m for d in dims for m in layout.axes[d]]
+    number = {m: i for i, m in enumerate(order)}
+
+    def renamed(modes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(number.get(m, m) for m in modes)
+
+    return RegisterLayout(
+        tuple(layout.shape[d] for d in dims),
+        tuple(layout.mode_shape[m] for m in order),
+        renamed(layout.spatial_modes),
+        renamed(layout.local_modes),
+    )
+
+
+def _under(layout: RegisterLayout, shape: Sequence[int]) -> RegisterLayout:
+    """The same modes of a tile of another shape."""
+    return RegisterLayout(tuple(shape), layout.mode_shape, layout.spatial_modes, layout.local_modes)
+
+
+def flatten(layout: RegisterLayout) -> RegisterLayout:
+    """One axis of all elements, in row-major order."""
+    return _under(layout, (math.prod(layout.shape),))
+
+
+def squeeze(layout: RegisterLayout, dims: Sequence[int]) -> RegisterLayout:
+    """Without axes `dims`, of size 1.  Raises ValueError where one is larger."""
+    return _under(layout, [n for a, n in enumerate(layout.shape) if a not in dims])
+
+
+def unsqueeze(layout: RegisterLayout, dims: Sequence[int]) -> RegisterLayout:
+    """With axes of size 1, numbered in the result."""
+    left, rank = iter(layout.shape), len(layout.shape) + len(dims)
+    return _under(layout, [1 if a in dims else next(left) for a in range(rank)])

@@ -366,7 +366,7 @@ class Autotuner(Decorated):
         kwargs: Mapping[str, Any],
         device: int,
     ) -> list[Candidate]:
-        """All candidates, compiled on threads; those that can't be are skipped."""
+        """All candidates, compiled; those that can't be are skipped."""
         kernel = self.kernel
 
         def bound(config: Config) -> tuple[Call, tuple[int, int, int]] | WarploomError:
@@ -390,14 +390,19 @@ class Autotuner(Decorated):
                 made.skipped = str(e).splitlines()[0]
             return made
 
-        calls = [(i, c, bound(c)) for i, c in configs]  # in turn: hooks change the arguments
-        with ThreadPoolExecutor(min(len(configs), os.cpu_count() or 1)) as pool:
-            found = list(pool.map(lambda c: one(*c), calls))
-        if any(not c.skipped and not _spills(c) for c in found):
-            for c in found:
-                if not c.skipped and _spills(c):
-                    c.skipped = f"spills {_spills(c)} bytes of registers"
-        return found
+        # bound in turn: hooks change the arguments
+        return on_threads(lambda c: one(*c), [(i, c, bound(c)) for i, c in configs])
+
+
+def on_threads(make: Callable[[Any], Candidate], calls: Sequence[Any]) -> list[Candidate]:
+    """All candidates, compiled on threads.  Those that spill registers are skipped where others do not."""
+    with ThreadPoolExecutor(min(len(calls), os.cpu_count() or 1)) as pool:
+        found = list(pool.map(make, calls))
+    tight = [c for c in found if not c.skipped and _spills(c)]
+    if any(not c.skipped and c not in tight for c in found):
+        for c in tight:
+            c.skipped = f"spills {_spills(c)} bytes of registers"
+    return found
 
 
 def _every_knob(c: Config) -> dict[str, Any]:

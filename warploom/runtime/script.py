@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from warploom.compile import Lowered, lower_explicit
-from warploom.errors import CompileError, LaunchError
+from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.explicit.script import ScriptBase
 from warploom.explicit.translate import kernel_parameters, translate_script
 from warploom.frontend.reads import Reads, Variants
@@ -33,7 +35,7 @@ from warploom.runtime.args import (
     fields_of,
     pointer_spec,
 )
-from warploom.runtime.autotune import Candidate, Verdict, judge
+from warploom.runtime.autotune import Candidate, Verdict, judge, on_threads
 from warploom.runtime.binding import Call, read_signature
 from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import DiskCache, compiler_package, digest, own_sources
@@ -113,6 +115,9 @@ class ScriptRequest(Request):
         func, reads = self._translation
         return replace(lower_explicit(func, self.machine(), self.knobs.debug), reads=reads)
 
+
+# An array of any dtype, as an annotation of a kernel's parameter.
+void_p = Pointer(DType("void", "void", 8, np.dtype("V1")))
 
 # What a call like one before finds: its launch and grid, and whether what was translated still holds.
 _Hit = tuple[Prepared | PerStream, tuple[int, int, int], Callable[[], bool]]
@@ -350,6 +355,8 @@ def _constexpr(value: Any, what: str) -> Any:
 
 
 def _spec(array: Array | None, value: Any, annotation: DType | Pointer, what: str) -> Spec:
+    if annotation == void_p and array is not None:
+        return pointer_spec(array)
     if isinstance(annotation, Pointer):
         if array is None or array.dtype != annotation.dtype.name:
             found = f"an array of {array.dtype}" if array is not None else repr(value)
@@ -449,18 +456,25 @@ class TunedScript:
         if device == CPU or len(self.scripts) == 1:
             first: Script = self.scripts[0]
             return first
-        candidates = []
-        for i, (script, schedule) in enumerate(zip(self.scripts, self.schedules, strict=True)):
-            made = Candidate(i, Config(schedule))
+
+        def one(i: int) -> Candidate:
+            made = Candidate(i, Config(self.schedules[i]))
             try:
-                made.kernel = script.compile_for(*args, **kwargs)
-                check_first_launch(made.kernel, call.fields)
+                made.kernel = self.scripts[i].compile_for(*args, **kwargs)
                 made.grid = made.kernel.plan.grid_for(call.values())
                 machine = made.kernel.request.machine()
                 made.skipped = "; ".join(resources_fit(made.kernel.resources, machine))
-            except CompileError as e:
+            except WarploomError as e:
                 made.skipped = str(e).splitlines()[0]
-            candidates.append(made)
+            return made
+
+        candidates = on_threads(one, range(len(self.scripts)))
+        for c in candidates:
+            if c.kernel is not None and not c.skipped:
+                try:
+                    check_first_launch(c.kernel, call.fields)
+                except WarploomError as e:
+                    c.skipped = str(e).splitlines()[0]
         own = [c.kernel.plan.workspaces for c in candidates if c.kernel is not None]
         if any(own):  # all that are timed get the same memory
             for c in candidates:

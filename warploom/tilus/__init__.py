@@ -1,7 +1,12 @@
-"""Tilus's names: a Tilus file runs when `import tilus` becomes `import warploom.tilus as tilus`."""
+"""Tilus's names: a Tilus file runs when `import tilus` becomes `import warploom.tilus as tilus`.
 
+`warploom run script.py` serves `import tilus` from here, in scripts and in the libraries that they import,
+without a change to any file (runtime/serve.py).  docs/tilus.md says of each name what it is here.
+"""
+
+from warploom.explicit.handles import Dim3 as Dim3
+from warploom.explicit.layouts import SharedLayout as SharedLayout
 from warploom.explicit.script import Class as Class
-from warploom.ir.core import Value
 from warploom.language import bfloat16 as bfloat16
 from warploom.language import float8e4nv as float8e4nv
 from warploom.language import float8e5 as float8e5
@@ -17,11 +22,30 @@ from warploom.language import uint8 as uint8
 from warploom.language import uint16 as uint16
 from warploom.language import uint32 as uint32
 from warploom.language import uint64 as uint64
+from warploom.layout.modes import RegisterLayout as RegisterLayout
 from warploom.runtime.script import Script as Script
 from warploom.runtime.script import autotune as autotune
+from warploom.runtime.script import void_p as void_p
+from warploom.tilus import ir as ir
+from warploom.tilus import lang as lang
+from warploom.tilus import logging as logging
+from warploom.tilus import option as option
+from warploom.tilus import target as target
+from warploom.tilus import testing as testing
 from warploom.tilus import utils as utils
+from warploom.tilus.ir.tensor import GlobalTensor as GlobalTensor
+from warploom.tilus.ir.tensor import RegisterTensor as RegisterTensor
+from warploom.tilus.ir.tensor import SharedTensor as SharedTensor
+from warploom.tilus.pipeline import Pipeline as Pipeline
+from warploom.tilus.target import get_current_target as get_current_target
 
-float8_e4m3 = float8e4nv
-float8_e5m2 = float8e5
+InstantiatedScript = Script
+DataType = type(float32)
+bf16, f16, f32, f64 = bfloat16, float16, float32, float64
+i8, i16, i32, i64 = int8, int16, int32, int64
+u8, u16, u32, u64 = uint8, uint16, uint32, uint64
+float8_e4m3 = f8e4m3 = float8e4nv
+float8_e5m2 = f8e5m2 = float8e5
 boolean = int1
-RegisterTensor = SharedTensor = Value
+
+__version__ = "0.2.1"  # whose language and host side this is

@@ -1,39 +1,17 @@
 """Every name of the Python API of Triton 3.6 to 3.9, and what it is here.
 
 Names are those of the reference (triton-lang.org, "Python API") and of its packages' `__all__`.  A name is
-the same here, different or missing; why is said beside it.  `tools/triton_reference.py` makes the tables of
-docs/triton.md of this; tests/triton/test_names.py holds it against the packages.
+the same here, different or missing; why is said beside it, and kernels are told of what is missing by the
+frontend's own table.  `tools/door_reference.py` makes the tables of docs/triton.md of this;
+tests/triton/test_names.py holds it against the packages.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from warploom.frontend.vocabulary import NOT_YET
+from warploom.runtime.doors import Module
 
 _BLACKWELL = "a format of other chips"
-
-
-@dataclass(frozen=True)
-class Module:
-    """A module's names.  different, missing: name -> why; all others are the same.  What kernels are told of
-    a name that is missing is the frontend's own table."""
-
-    names: str
-    different: dict[str, str] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def all(self) -> list[str]:
-        return sorted({*self.names.split(), *self.different, *self.missing})
-
-    def status(self, name: str) -> tuple[str, str]:
-        """("same", "different" or "missing", why)."""
-        for status, table in (("different", self.different), ("missing", self.missing)):
-            if name in table:
-                return status, table[name]
-        return "same", ""
-
 
 _NO_ORDER = "results of `can_reorder=True` keep their order"
 _PRECISION = "float32 by 'ieee' takes float64, by 'bf16x3' and 'bf16x6' is refused"
