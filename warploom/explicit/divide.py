@@ -240,8 +240,6 @@ def _by_one_thread(region: Region, warps: int) -> Region | None:
         if o.kind is task.elect:
             ops += o.regions[0].ops[:-1]
             continue
-        if o.kind is smem.group_sync:
-            continue  # nobody else is there
         if o.kind is mbarrier.mbarrier_arrive and o.attrs.get("by") == "thread":
             if warps > 1:  # the other warps' arrivals are theirs
                 return None

@@ -39,7 +39,7 @@ class Groups(Base):
             with self.thread_group(0, 256):
                 x = self.load(x_ptr + self.arange(0, 256))
                 with self.thread_group(0, 128):
-                    self.sync()
+                    self.store(x_ptr + self.arange(0, 128), self.arange(0, 128).to(float32))
                 self.store(x_ptr + self.arange(0, 256), x)
         if bug == "expect by every thread":
             full = self.mbarrier.alloc(1)
