@@ -420,9 +420,66 @@ def bit_patterns(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
 def test_bit_patterns() -> None:
     x = numbers(40)
     out = on_both(bit_patterns, np.zeros((6, 40), np.float32), x, N=40)
-    high = x.view(np.uint32) >> 16
+    high = x.view(np.int32) >> 16
     want = [x, -np.abs(x), x, high, 1 / np.hypot(x, 2) + x * x, x / 3]
     np.testing.assert_allclose(out, np.array(want), rtol=2e-6)
+
+
+EDGES = (0.0, -0.0, 1.0, -1.5, 1e-40, 3e38, math.inf, -math.inf, math.nan, 0.25)
+
+
+@triton.jit
+def at_edges(x_ptr: Any, y_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x, y, o = tl.load(x_ptr + i), tl.load(y_ptr + i), out_ptr + i
+    tl.store(o, libdevice.hypot(x, y))
+    tl.store(o + N, libdevice.fdim(x, y))
+    tl.store(o + 2 * N, libdevice.copysign(x, y))
+    tl.store(o + 3 * N, libdevice.erf(x))
+    tl.store(o + 4 * N, libdevice.erfc(x))
+    tl.store(o + 5 * N, libdevice.lgamma(x))
+    tl.store(o + 6 * N, libdevice.tgamma(x))
+    h = libdevice.copysign(x.to(tl.float16), y.to(tl.float16))
+    tl.store(o + 7 * N, h.to(tl.float32) + libdevice.signbit(y.to(tl.bfloat16)))
+
+
+def test_functions_at_their_edges() -> None:
+    """As C has them (Annex F)."""
+    x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(EDGES, EDGES))
+    n = len(x)
+    out = on_both(at_edges, np.zeros((8, n), np.float32), x, y, N=n)
+    gamma = {0.0: math.inf, -math.inf: math.nan, math.inf: math.inf, 1.0: 1.0}
+    with np.errstate(all="ignore"):
+        nothing = np.isnan(x) | np.isnan(y)
+        half = np.copysign(x.astype(np.float16), y).astype(np.float32) + np.signbit(y)
+        want = [
+            np.hypot(x, y), np.where(nothing, np.nan, np.where(x > y, x - y, 0)), np.copysign(x, y),
+            np.vectorize(math.erf)(x), np.vectorize(math.erfc)(x),
+        ]  # fmt: skip
+    np.testing.assert_allclose(out[:5], np.array(want, np.float32), rtol=2e-6, atol=2e-38)
+    np.testing.assert_array_equal(out[7], half)
+    for value, wanted in gamma.items():
+        np.testing.assert_equal(
+            out[6][x == value], np.copysign(wanted, x[x == value]) if value == 0 else wanted
+        )
+    assert (out[5][np.isinf(x) | (x == 0)] == math.inf).all()
+
+
+@triton.jit
+def high_halves(x_ptr: Any, y_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    tl.store(out_ptr + i, libdevice.mulhi(x, y))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_upper_halves_have_the_sign(dtype: Any) -> None:
+    info = np.iinfo(dtype)
+    numbers = [0, 1, 2, 5, 12345, info.max, info.min, info.max - 7, int(info.min) // 2 + 3]
+    numbers.append(-3 if info.min else info.max - 2)
+    x, y = (a.ravel() for a in np.meshgrid(*[np.array(numbers, dtype)] * 2))
+    out = on_both(high_halves, np.zeros(len(x), dtype), x, y, N=len(x))
+    assert out.tolist() == [int(a) * int(b) >> info.bits for a, b in zip(x, y, strict=True)]
 
 
 @triton.jit

@@ -105,16 +105,18 @@ def _rcp(x: Any) -> Any:
     return np.divide(np.asarray(1, np.asarray(x).dtype), x)
 
 
-def _by_math(fn: Callable[[float], float], pole: float) -> Fn:
-    """A function of Python's math on arrays, in float64; where that has no result `pole`."""
+def _by_math(
+    fn: Callable[[float], float], pole: Callable[[float], float] = lambda _: math.inf
+) -> Fn:
+    """A function of Python's math on arrays, in float64; pole: what it is where that has no result."""
 
     def one(x: float) -> float:
-        if x != x or x in (math.inf, -math.inf):
-            return x if x != x or x > 0 else fn(-1e308) if fn is math.erfc else pole
         try:
             return fn(x)
-        except (ValueError, OverflowError):
-            return pole
+        except OverflowError:
+            return math.copysign(math.inf, x)
+        except ValueError:
+            return pole(x)
 
     def run(x: Any) -> Any:
         out = np.frompyfunc(one, 1, 1)(np.asarray(x, np.float64))
@@ -129,10 +131,10 @@ def _round(x: Any) -> Any:
 
 
 _OWN: dict[OpKind, Fn] = {
-    arith.erf: _by_math(math.erf, 0.0),
-    arith.erfc: _by_math(math.erfc, 0.0),
-    arith.lgamma: _by_math(math.lgamma, math.inf),
-    arith.tgamma: _by_math(math.gamma, math.inf),
+    arith.erf: _by_math(math.erf),
+    arith.erfc: _by_math(math.erfc),
+    arith.lgamma: _by_math(math.lgamma),
+    arith.tgamma: _by_math(math.gamma, lambda x: math.nan if x else math.copysign(math.inf, x)),
     arith.rsqrt: _rsqrt,
     arith.rcp: _rcp,
     arith.exp10: lambda x: np.power(np.asarray(10, np.asarray(x).dtype), x),

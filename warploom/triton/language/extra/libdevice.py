@@ -13,7 +13,7 @@ from warploom.frontend.language.math import div_rn as div_rn
 from warploom.frontend.language.math import fma as fma
 from warploom.frontend.language.math import umulhi as umulhi
 from warploom.frontend.refuse import refuse
-from warploom.ir.types import f32, f64, i32, i64, u32, u64
+from warploom.ir.types import f32, f64, i8, i16, i32, i64, u32, u64
 
 pow = elementwise.pow_
 atan2 = elementwise.atan2
@@ -34,7 +34,6 @@ def _named(name: str, means: str, fn: Callable[..., Tensor]) -> Callable[..., Te
 # ---- other names, and those of Triton's own accuracy
 
 nearbyint = _one["rint"]
-mulhi = umulhi
 fast_sinf, fast_cosf, fast_tanf = _one["sin"], _one["cos"], _one["tan"]
 fast_logf, fast_log2f, fast_log10f = _one["log"], _one["log2"], _one["log10"]
 fast_expf, fast_exp10f, fast_tanhf = _one["exp"], _one["exp10"], _one["tanh"]
@@ -48,13 +47,27 @@ def fmod(x: Operand, y: Operand) -> Tensor:
 
 
 @builtin
+def mulhi(x: Operand, y: Operand) -> Tensor:
+    """The upper half of the product of two integers of 32 or 64 bits, with their signs."""
+    emitter = current()
+    high = umulhi(x, y)
+    a, b = emitter.unify(x, y)
+    for one, other in ((a, b), (b, a)):  # as unsigned numbers negative ones are larger by 2^bits
+        high = _calc("-", high, emitter.select(_calc("<", one, 0), other, 0))
+    return high
+
+
+@builtin
 def hypot(x: Operand, y: Operand) -> Tensor:
-    """The square root of x² + y², without overflow on the way."""
+    """The square root of x² + y², without overflow on the way; of an infinity infinite, even beside a NaN."""
     a, b = abs(x), abs(y)
     large, small = elementwise.maximum(a, b), elementwise.minimum(a, b)
-    ratio = _calc("/", small, large)
+    ratio, total = _calc("/", small, large), _calc("+", a, b)
     found = _calc("*", large, _one["sqrt"](_calc("+", _calc("*", ratio, ratio), 1.0)))
-    return current().select(_calc("==", large, 0.0), large, found)
+    select = current().select
+    found = select(_calc("==", total, 0.0), total, found)
+    found = select(_calc("!=", total, total), total, found)
+    return select(_calc("==", large, float("inf")), large, found)
 
 
 @builtin
@@ -91,8 +104,8 @@ def _reduced(x: Operand) -> Any:
 
 @builtin
 def fdim(x: Operand, y: Operand) -> Tensor:
-    """x - y where that is positive, else 0."""
-    return current().select(_calc(">", x, y), _calc("-", x, y), 0.0)
+    """x - y where that is positive, 0 where it is not, NaN where x or y is."""
+    return current().select(_calc("<=", x, y), 0.0, _calc("-", x, y))
 
 
 @builtin
@@ -119,11 +132,10 @@ double_as_longlong = _bitcast("double_as_longlong", f64, i64)
 longlong_as_double = _bitcast("longlong_as_double", i64, f64)
 
 
-def _bits(x: Operand) -> tuple[Any, Any]:
-    """(the bits of a float as a signed integer, the sign bit)."""
-    wide = current().number(x).bits == 64
-    found = elementwise.to(x, i64 if wide else i32, bitcast=True)
-    return found, -(1 << 63) if wide else -(1 << 31)
+def _bits(x: Operand) -> Any:
+    """The bits of a float as a signed integer."""
+    to = {8: i8, 16: i16, 32: i32, 64: i64}[current().number(x).bits]
+    return elementwise.to(x, to, bitcast=True)
 
 
 def _unsigned(x: Operand) -> tuple[Any, int]:
@@ -182,7 +194,7 @@ def brev(x: Operand) -> Tensor:
 @builtin
 def signbit(x: Operand) -> Tensor:
     """Whether the sign bit is set: 1 or 0 (i32)."""
-    return current().cast(_calc("<", _bits(x)[0], 0), i32)
+    return current().cast(_calc("<", _bits(x), 0), i32)
 
 
 @builtin
@@ -191,7 +203,7 @@ def copysign(x: Operand, y: Operand) -> Tensor:
     emitter = current()
     a, b = emitter.unify(x, y)
     size = abs(a)
-    return emitter.select(_calc("<", _bits(b)[0], 0), emitter.negative(size), size)
+    return emitter.select(_calc("<", _bits(b), 0), emitter.negative(size), size)
 
 
 @builtin
