@@ -1,0 +1,50 @@
+"""Products of operands with a scale for each 32 elements of a row."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def block_scaled_kernel(
+    a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, NUM_STAGES: tl.constexpr,
+):  # fmt: skip
+    SCALES: tl.constexpr = BLOCK_K // 32
+    a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
+    pid = tl.program_id(axis=0)
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    row = (pid % tiles_m) * BLOCK_M
+    column = (pid // tiles_m) * BLOCK_N
+    rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+    parts = tl.arange(0, SCALES)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in tl.range(0, tl.cdiv(K, BLOCK_K), num_stages=NUM_STAGES):
+        a = a_desc.load([row, k * BLOCK_K])
+        b = b_desc.load([column, k * BLOCK_K])
+        at = k * SCALES + parts[None, :]
+        a_scale = tl.load(a_scale_ptr + rows[:, None] * (K // 32) + at)
+        b_scale = tl.load(b_scale_ptr + columns[:, None] * (K // 32) + at)
+        acc = tl.dot_scaled(a, a_scale, "e4m3", b.T, b_scale, "e4m3", acc)
+    c_ptrs = c_ptr + rows[:, None] * N + columns[None, :]
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty))
+
+
+def check(device="cuda", n=512):
+    torch.manual_seed(0)
+    m, k = n // 2, n
+
+    def operand(rows):
+        x = (torch.randint(-8, 9, (rows, k), device=device) / 4).to(torch.float8_e4m3fn)
+        scale = torch.randint(125, 130, (rows, k // 32), device=device, dtype=torch.uint8)
+        wide = x.float() * torch.exp2(scale.float() - 127).repeat_interleave(32, 1)
+        return x, scale, wide
+
+    a, a_scale, a_wide = operand(m)
+    b, b_scale, b_wide = operand(n)
+    c = torch.empty((m, n), device=device, dtype=torch.float32)
+    block = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "NUM_STAGES": 2}
+    grid = (triton.cdiv(m, 128) * triton.cdiv(n, 128),)
+    block_scaled_kernel[grid](a, a_scale, b, b_scale, c, m, n, k, **block)
+    torch.testing.assert_close(c, a_wide @ b_wide.T, atol=1e-3, rtol=1e-3)
