@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from warploom.errors import InternalError
-from warploom.ir.core import Builder, Func, Level, Op, Value
+from warploom.ir.core import Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control
 from warploom.ir.parser import parse_func
-from warploom.ir.types import Scalar, i32
-from warploom.ir.verify import INVARIANTS, verify
+from warploom.ir.types import Scalar, i32, i64
+from warploom.ir.verify import INVARIANTS, OF_AN_OP, verify
 
 GOLDEN = (Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir").read_text()
 
@@ -25,7 +25,7 @@ BROKEN = [
     ("program_id() {axis=0}", "program_id() {axis=3}", "axes 0, 1 and 2"),
     ("mbarrier_wait(%full, %slot, %phase)", "mbarrier_wait(%full)", "do not fit mbarrier_wait"),
     ("tma_load(%a_map, %a_slot,", "tma_load(%a_smem, %a_slot,", "tma_load's m is a TensorMap, not shared<"),
-    ("level=WARP", "level=CHANNEL", "tensor_map is legal at WARP, PLACED only"),
+    ("mbarrier_wait(%full, %slot, %phase)", "producer_commit(%full, %slot)", "producer_commit is legal at CHANNEL only"),
     (WAIT, WAIT + "        yield()\n", "a yield stands at the end"),
     ("    %group = replica_id() : i32", "    %group = replica_id() : i32\n tasks() {names=(\"x\",), "
      "warps=(4,), replicas=(1,), registers=(none,)} do { yield() }", "`tasks` are the last ops"),
@@ -149,6 +149,7 @@ PLACED = """func @f(%x: i32, %q: ptr<i32>) level=PLACED {
   %a = shared_alloc() {name="a", lead=(2,), shape=(8, 64), dtype=bf16, inner=1, swizzle=128, offset=0} : shared<[2]8x64xbf16, inner=1, swizzle=128>
   %b = shared_alloc() {name="b", lead=(), shape=(8, 64), dtype=bf16, inner=1, swizzle=0, offset=1024, alias="a"} : shared<8x64xbf16, inner=1, swizzle=0>
   %m = mbarrier_alloc() {name="m", n=2, count=1, offset=2048} : mbarriers<2>
+  %w = shared_alloc() {name="w", lead=(), shape=(1,), dtype=i32, inner=0, swizzle=0, offset=2176} : shared<1xi32, inner=0, swizzle=0>
   grid_wait()
   grid_release() {last=8}
   tasks() {names=("p", "c"), warps=(4, 4), replicas=(1, 2), registers=(none, none)} do {
@@ -179,6 +180,8 @@ MISPLACED = [
     (P_ENDS, "    %o = atomic(%q, %x) {fn=\"add\", sem=\"acq_rel\"} : i32\n" + P_ENDS, "nobody reads what it met"),
     (P_ENDS, "    %o = atomic(%q, %x) {fn=\"add\", sem=\"acquire\"} : i32\n    store(%q, %o)\n" + P_ENDS,
      "one number's order"),
+    ("    group_sync()", "    %p = peer(%w, %x) : shared<1xi32, inner=0, swizzle=0, peer>\n    shared_put(%p, %x)\n    fence_async()\n"
+     "    group_sync()", "it is the cluster's"),
 ]  # fmt: skip
 
 
@@ -195,13 +198,15 @@ def test_misplaced_memory(old: str, new: str, says: str) -> None:
 
 def test_every_invariant_can_fail() -> None:
     """Each rule of the table is broken by some case above."""
-    rules = {rule.__name__ for _, rule in INVARIANTS}
+    rules = {rule.__name__ for _, rule in (*INVARIANTS, *OF_AN_OP)}
     hit: set[str] = set()
     texts = [GOLDEN.replace(o, n, 1) for o, n, _ in BROKEN]
     texts += [PLACED.replace(o, n, 1) for o, n, _ in MISPLACED]
     texts += [SPLIT.replace(" @{c}", ""), SPLIT.replace("add(%a, %a) @{c}", "add(%a, %b) @{c}")]
     for text in texts:
         func = parse_func(text)
+        ops = [(o, rule) for levels, rule in OF_AN_OP if func.level in levels for o in func.body.all_ops]
+        hit |= {rule.__name__ for o, rule in ops if next(rule(o, func.level), None) is not None}
         for levels, rule in INVARIANTS:
             if func.level in levels:
                 try:
@@ -211,6 +216,29 @@ def test_every_invariant_can_fail() -> None:
                 if broken is not None:
                     hit.add(rule.__name__)
     assert hit == rules
+
+
+def test_what_is_kept_of_an_op_is_asked_again() -> None:
+    """An op that the verifier agreed with is refused when a copy, or another level, makes it wrong."""
+    func = parse_func(GOLDEN)
+    verify(func)
+    add = next(o for o in func.body.ops if o.kind is arith.mul)
+    wide = Value(Scalar(i64), "wide")
+    changed = {
+        "mul needs equal types": {"operands": (wide, add.operands[1])},
+        "mul gives i32": {"results": (Value(Scalar(i64), "out"),)},
+        "do not fit mul": {"attrs": {"odd": 1}},
+    }
+    assert add.typed and add.with_(loc=None).typed
+    for says, change in changed.items():
+        bad = add.with_(**change)
+        assert not bad.typed
+        ops = tuple(bad if o is add else o for o in func.body.ops)
+        body = Region((*func.body.params, wide), ops)
+        with pytest.raises(InternalError, match=re.escape(says)):
+            verify(func.with_(body=body))
+    with pytest.raises(InternalError, match="every op says which tasks run it|is legal at"):
+        verify(func.with_(level=Level.CHANNEL))
 
 
 def _target():  # type: ignore[no-untyped-def]

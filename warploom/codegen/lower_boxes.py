@@ -23,9 +23,6 @@ from warploom.ir.types import Shared, Tile
 from warploom.layout import Layout, blocked
 from warploom.layout.choose import thread_offsets
 
-UNROLLED = 4  # copies that one turn of the loop issues
-
-
 # ---- loads and stores
 
 
@@ -123,8 +120,9 @@ def _cp_async(e: Emitter, o: Op) -> None:
     to, real = [table[..., r] for r in starts], [inside[..., r] for r in starts]
     rows = Rows(box, Tile(t.shape, t.dtype, layout))
     at = [rows.place(r) for r in starts]
-    body, steps, further = _turn(at, to, real)
-    turns = len(starts) // body
+    unroll = o.attrs.get("unroll") or len(starts)
+    body, steps, further = _iteration(at, to, real, unroll)
+    trips = len(starts) // body
     places = Places(e, e.shared(dst), to[0], real[0], f"{dst.hint or 'slot'}_at")
     moved = f" + {affine(0, further)}" if further else ""
     lines = []
@@ -139,11 +137,11 @@ def _cp_async(e: Emitter, o: Op) -> None:
         source = f"{name} ? {rows.pointer(place)} : {e.scalar(box.view.operands[0])}"
         copy = f"cp_async<{size}>({into}, {source}, {name});"
         lines.append(f"if ({held}) {copy}" if held else copy)
-    if turns == 1:
+    if trips == 1:
         e.lines((0, text) for text in lines)
         return
-    e.line(f"#pragma unroll {max(1, UNROLLED // body)}")
-    with e.block(f"for (int i = 0; i < {turns}; ++i)"):
+    e.line(f"#pragma unroll {max(1, unroll // body)}")
+    with e.block(f"for (int i = 0; i < {trips}; ++i)"):
         e.lines((0, text) for text in lines)
 
 
@@ -176,15 +174,15 @@ def _wait(e: Emitter, o: Op) -> None:
     e.line(f"cp_async_wait<{o.attrs['pending']}>();")
 
 
-def _turn(
-    at: Sequence[Place], offsets: Sequence[Ints], real: Sequence[Bools]
+def _iteration(
+    at: Sequence[Place], offsets: Sequence[Ints], real: Sequence[Bools], most: int
 ) -> tuple[int, tuple[int, ...], int]:
-    """How the accesses at places `at` and `offsets` in the slot (where `real`) become a loop: accesses in
-    its body, what each turn adds to the coordinates, and to the offsets.  The smallest body that there is;
-    at worst all."""
+    """How more than `most` accesses at places `at` and `offsets` in the slot (where `real`) become a loop:
+    accesses in its body, what each iteration adds to the coordinates, and to the offsets.  The smallest body
+    that there is; at worst all."""
     count = len(at)
     for body in range(1, count // 2 + 1):
-        if count % body or count <= UNROLLED:
+        if count % body or count <= most:
             continue
         steps = tuple(b.more - a.more for a, b in zip(at[0], at[body], strict=True))
         further = int((offsets[body] - offsets[0]).flat[0])

@@ -31,9 +31,6 @@ BARRIER_BYTES = 8
 ADDRESS_MASK = "0x3ffff"  # of an address in a matrix descriptor
 
 
-ORDINARY = (smem.shared_load, smem.shared_store, smem.shared_get, smem.shared_put)
-
-
 def is_peer(s: Value) -> bool:
     """Is this shared memory of another CTA?"""
     return isinstance(s.type, Shared) and s.type.peer
@@ -142,12 +139,7 @@ def _fence_async(e: Emitter, o: Op) -> None:
     if o.attrs.get("space") == "global":
         e.line("fence_async_global();")
         return
-    e.line("fence_async_cluster();" if reaches_peers(e) else "fence_async();")
-
-
-def reaches_peers(e: Emitter) -> bool:
-    """Do ordinary accesses go to the shared memory of other CTAs?"""
-    return any(o.kind in ORDINARY and is_peer(o.operands[0]) for o in e.needed)
+    e.line(f"fence_async{'_cluster' * (o.attrs.get('scope') == 'cluster')}();")
 
 
 def _setmaxnreg(e: Emitter, o: Op) -> None:
@@ -452,8 +444,8 @@ def _wgmma(e: Emitter, o: Op) -> None:
         if a.type.layout != wgmma_a((m, k), a_dtype.bits):
             raise InternalError(f"codegen: wgmma's A in registers is laid out as {a.type.layout}")
         fragment = e.regs(a)
-        if a_dtype.is_int:
-            fragment = _packed(e, fragment)
+        if mma.packs(o):
+            fragment = _packed(e, fragment, o.attrs.get("fenced", False))
             per = 4 // a_dtype.bytes
             e.operand_words[o] = [word(fragment, i) for i in range(0, len(fragment.elements), per)]
     else:
@@ -493,13 +485,13 @@ def _wgmma(e: Emitter, o: Op) -> None:
             e.lines([(2, f"{last});")])
 
 
-def _packed(e: Emitter, r: Regs) -> Regs:
-    """A register operand of integers in words, and a fence behind what writes them (PTX ISA, "wgmma.fence":
-    register operands count as well)."""
+def _packed(e: Emitter, r: Regs, fenced: bool) -> Regs:
+    """A register operand of integers in words."""
     packed = Array(e.name("a_words"), BYTES, len(r.elements))
     values = ", ".join(word(r, i) for i in range(0, packed.count, 4))
     e.line(f"{packed.declaration} = {{{values}}};")
-    e.line("wgmma_fence();")
+    if fenced:
+        e.line("wgmma_fence();")
     return packed.whole
 
 

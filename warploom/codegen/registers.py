@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from warploom.ir.types import DType, Pointer, f8e4m3, i1, u32
 
@@ -62,7 +63,7 @@ class Array:
 
     @property
     def whole(self) -> Regs:
-        return Regs(self.elem, tuple(Element(self, i) for i in range(self.count)))
+        return _whole(self)
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,12 @@ class Regs:
 
     def pick(self, registers: Sequence[int]) -> Regs:
         return Regs(self.elem, tuple(self.elements[r] for r in registers))
+
+
+@lru_cache(1024)
+def _whole(array: Array) -> Regs:
+    """The same one for equal arrays: what is the same object need not be compared."""
+    return Regs(array.elem, tuple(Element(array, i) for i in range(array.count)))
 
 
 def splat(elem: DType | Pointer, text: str, count: int) -> Regs:
@@ -242,7 +249,8 @@ def _steps(r: Regs, body: int, count: int) -> list[Step] | None:
             continue
         stride = column[1].index - first.index
         if stride % n or any(
-            e.array != first.array or e.index != first.index + i * stride
+            e.index != first.index + i * stride
+            or (e.array is not first.array and e.array != first.array)
             for i, e in enumerate(column)
         ):
             return None

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 def definitions(region: Region) -> dict[Value, Op]:
     """The op that defines each value inside a region, nested ones too.  Region parameters are absent."""
-    return {v: o for o in walk(region) for v in o.results}
+    return {v: o for o in region.all_ops for v in o.results}
 
 
 def defined(region: Region) -> Iterator[Value]:
@@ -67,7 +67,7 @@ def loops(region: Region) -> dict[Op, tuple[Op, ...]]:
 
 def effects(o: Op) -> Effect:
     """What the op and everything inside its regions does."""
-    kinds = {i.kind for r in o.regions for i in r.all_ops}
+    kinds = {k for r in o.regions for k in r.by_kind}
     return reduce(or_, {k.effect for k in kinds}, o.kind.effect)
 
 
@@ -81,6 +81,12 @@ def first_meeting(ops: Iterable[Op]) -> Op | None:
 def touches_global(o: Op) -> bool:
     """Does it read or write global memory, itself or by an engine?"""
     return o.accesses or o.kind in (tma.tma_load, tma.tma_store, smem.cp_async)
+
+
+def reaches_peers(func: Func) -> bool:
+    """Do threads access the shared memory of other CTAs, by ordinary instructions?"""
+    ops = (o for kind in smem.ORDINARY for o in func.body.by_kind.get(kind, ()))
+    return any(isinstance(t := o.operands[0].type, Shared) and t.peer for o in ops)
 
 
 def unwaited(func: Func) -> Op | None:

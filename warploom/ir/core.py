@@ -119,7 +119,20 @@ class Region:
     @cached_property
     def all_ops(self) -> tuple[Op, ...]:
         """Its ops and those inside them, in the order of `walk`."""
-        return tuple(chain.from_iterable(o.all_ops for o in self.ops))
+        found: list[Op] = []
+        for o in self.ops:
+            found.append(o)
+            for inner in o.regions:
+                found += inner.all_ops
+        return tuple(found)
+
+    @cached_property
+    def by_kind(self) -> dict[OpKind, list[Op]]:
+        """All its ops of each kind that it has, in the order of `walk`."""
+        found: dict[OpKind, list[Op]] = {}
+        for o in self.all_ops:
+            found.setdefault(o.kind, []).append(o)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +145,10 @@ class Op:
     tasks: frozenset[str] = frozenset()  # names of the tasks that run it; set from Level.TASK on
     loc: Loc | None = None
     id: str = ""  # stable from canonicalisation on ("loop0/dot1"); what a schedule names
+    # What need not be asked again: typed, its rule gives these results; agreed, at this level the verifier
+    # had nothing against it, its surroundings aside.
+    typed: bool = field(default=False, init=False, repr=False)
+    agreed: Level | None = field(default=None, init=False, repr=False)
 
     @property
     def result(self) -> Value:
@@ -164,11 +181,25 @@ class Op:
         if not changes.keys() <= _FIELDS:
             raise TypeError(f"an op has no {', '.join(sorted(changes.keys() - _FIELDS))}")
         copy = object.__new__(Op)  # several times as fast as by its constructor
-        vars(copy).update(vars(self), **changes)
+        known = vars(copy)
+        known.update(vars(self), **changes, agreed=None)
+        if self.typed and not changes.keys() <= _LABELS:
+            known["typed"] = (
+                copy.kind is self.kind
+                and copy.attrs is self.attrs
+                and copy.regions == self.regions
+                and _types(self.operands) == _types(copy.operands)
+                and _types(self.results) == _types(copy.results)
+            )
         return copy
 
 
-_FIELDS = Op.__dataclass_fields__.keys()
+def _types(values: Iterable[Value]) -> list[Type]:
+    return [v.type for v in values]
+
+
+_FIELDS = frozenset(name for name, f in Op.__dataclass_fields__.items() if f.init)
+_LABELS = frozenset({"tasks", "loc", "id"})
 MIXED = -1  # no one axis (see OpKind)
 Axes = Callable[[Op, int], tuple[int | None, ...]]
 
@@ -235,7 +266,9 @@ class OpKind:
         """Append the op; returns its one result, or the tuple of results where there are 0 or several."""
         types = self.infer(operands, attrs, regions)
         results = tuple(Value(t, hint) for t in types)
-        b.append(Op(self, operands, attrs, results, tuple(regions), b.tasks, b.loc))
+        o = Op(self, operands, attrs, results, tuple(regions), b.tasks, b.loc)
+        vars(o)["typed"] = True
+        b.append(o)
         return results[0] if len(results) == 1 else results
 
     def __repr__(self) -> str:

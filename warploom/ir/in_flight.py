@@ -8,7 +8,10 @@ there: ptxas takes the write for intended, and the result is wrong without a wor
 
 from __future__ import annotations
 
-from warploom.ir.core import Func, Op, Region, Value, walk
+from functools import cached_property
+
+from warploom.ir.analysis import defined
+from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import control, mma, task, tile
 from warploom.ir.types import Pointer, Tile
 
@@ -17,7 +20,7 @@ _NAMES = frozenset(
     {tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape}
 )
 
-_STEPS = (mma.wgmma, mma.wgmma_commit, mma.wgmma_wait)  # that change what is being read
+_STEPS = frozenset({mma.wgmma, mma.wgmma_commit, mma.wgmma_wait})  # that change what is being read
 _Reads = frozenset[Op]  # wgmmas that may still be reading their register operand
 _State = tuple[_Reads, ...]  # of no group yet, then of the latest group, the one before, …
 
@@ -31,12 +34,31 @@ def overwritten_operands(func: Func) -> list[tuple[Op, Op]]:
 def finished_operands(func: Func) -> dict[Op, tuple[Op, ...]]:
     """For each wgmma_wait the wgmmas with a register operand that it finishes, on any path, and whose operand
     can be named there.  At PLACED."""
-    return {wait: tuple(wgmmas) for wait, wgmmas in _scanned(func).finished.items()}
+    scan, named = _scanned(func), set[Value]()
+    found: dict[Op, tuple[Op, ...]] = {}
+
+    def visit(r: Region) -> None:
+        named.update(r.params)
+        for o in r.ops:
+            if o in scan.finished:
+                found[o] = tuple(w for w in scan.finished[o] if _operand(w) in named)
+            for inner in o.regions:
+                visit(inner)
+            named.update(o.results)
+        named.difference_update(r.params, *(o.results for o in r.ops))
+
+    visit(func.body)
+    return found
+
+
+def _operand(wgmma: Op) -> Value:
+    """What holds the registers of its operand."""
+    return wgmma.result if _is_packed(wgmma.operands[0]) else wgmma.operands[0]
 
 
 def _scanned(func: Func) -> _Scan:
     scan = _Scan(func)
-    if any(_from_registers(o) for o in scan.order):
+    if any(map(_from_registers, func.body.by_kind.get(mma.wgmma, ()))):
         for phase in task.phases(func):
             for region in phase.regions:
                 scan.region(region, ())
@@ -49,26 +71,29 @@ def _from_registers(o: Op) -> bool:
 
 class _Scan:
     def __init__(self, func: Func) -> None:
-        ops = list(walk(func.body))
-        named = (o for o in ops if o.kind in _NAMES or o.kind in control.LOOPS)
-        self.root = dict(pair for o in named for pair in _same_registers(o))
-        waits = [o.attrs["pending"] for o in ops if o.kind is mma.wgmma_wait]
+        self.func = func
+        waits = [o.attrs["pending"] for o in func.body.by_kind.get(mma.wgmma_wait, ())]
         self.oldest = max(
             waits, default=0
         )  # groups that any wait leaves: older ones are not told apart
         self.found: dict[tuple[Op, Op], None] = {}
         self.finished: dict[Op, dict[Op, None]] = {}
-        self.visible = {v for o in func.body.ops for v in o.results}
-        self.order = {o: i for i, o in enumerate(ops)}
+
+    @cached_property
+    def order(self) -> dict[Op, int]:
+        return {o: i for i, o in enumerate(self.func.body.by_kind[mma.wgmma])}
+
+    @cached_property
+    def root(self) -> dict[Value, Value]:
+        kinds = self.func.body.by_kind
+        named = (o for kind in (*_NAMES, *control.LOOPS) for o in kinds.get(kind, ()))
+        return dict(pair for o in named for pair in _same_registers(o))
 
     def region(self, r: Region, state: _State) -> _State:
         state = state or (frozenset(),) * (self.oldest + 2)
-        self.visible.update(r.params)
         for o in r.ops:
-            if o.regions or o.kind in _STEPS:
+            if o.kind in _STEPS or any(not _STEPS.isdisjoint(i.by_kind) for i in o.regions):
                 state = self.op(o, state)
-            self.visible.update(o.results)
-        self.visible.difference_update(r.params, *(o.results for o in r.ops))
         return state
 
     def op(self, o: Op, state: _State) -> _State:
@@ -81,10 +106,8 @@ class _Scan:
             case mma.wgmma_wait:
                 kept = o.attrs["pending"] + 1
                 finished = self.finished.setdefault(o, {})
-                for wgmma in sorted(frozenset().union(*state[kept:]), key=self.order.__getitem__):
-                    a = wgmma.result if _is_packed(wgmma.operands[0]) else wgmma.operands[0]
-                    if a in self.visible:
-                        finished[wgmma] = None
+                over = frozenset[Op]().union(*state[kept:])
+                finished.update(dict.fromkeys(sorted(over, key=self.order.__getitem__)))
                 return (*state[:kept], *(frozenset() for _ in state[kept:]))
             case k if k in control.LOOPS:
                 return self.loop(o, state)
@@ -96,17 +119,17 @@ class _Scan:
 
     def loop(self, o: Op, state: _State) -> _State:
         """What is read after it: what any number of iterations leaves."""
-        made = {p for r in o.regions for p in r.params}
-        made.update(v for r in o.regions for i in walk(r) for v in i.results)
         before: _State = ()
         while state != before:
             before, after = state, state
             for r in o.regions:
                 after = self.region(r, after)
-            for wgmma in sorted(frozenset().union(*after), key=self.order.__getitem__):
+            state = _either(before, after)
+        if still := frozenset[Op]().union(*after):  # all that any iteration leaves
+            made = set(defined(o.regions[0])).union(*map(defined, o.regions[1:]))
+            for wgmma in sorted(still, key=self.order.__getitem__):
                 if self.registers(wgmma.operands[0]) in made:
                     self.found[wgmma, o] = None
-            state = _either(before, after)
         return state
 
     def registers(self, v: Value) -> Value:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from weakref import WeakSet
+from functools import cache
 
 from warploom.errors import InternalError
-from warploom.ir.analysis import backward_slice, definitions, effects, sources
+from warploom.ir.analysis import closure, definitions, effects, sources
 from warploom.ir.capabilities import missing
 from warploom.ir.core import (
+    ALL_LEVELS,
     KINDS,
     Effect,
     Func,
     Level,
     Op,
+    OpKind,
     Region,
     RuleError,
     Runs,
@@ -33,7 +35,7 @@ from warploom.ir.ops.grid import grid_release, grid_wait
 from warploom.ir.printer import print_op
 from warploom.ir.registers import action, at_entry, counts_before, ctas_per_sm, threads_of
 from warploom.ir.types import InFlight, Shared, Tile
-from warploom.ir.verify_placed import PLACED, Violation
+from warploom.ir.verify_placed import PLACED, Violation, has_layouts
 from warploom.target import Target
 
 
@@ -65,47 +67,40 @@ def _violations(func: Func, target: Target) -> Iterator[Violation]:
 
 # ---- structure: every level
 
-# Ops that their own rules agree with.  What a rule sees never changes, and most passes keep most ops.
-_TYPED: WeakSet[Op] = WeakSet()
-
 
 def _structure(func: Func) -> Iterator[Violation]:
+    level = func.level
+    alone = [rule for levels, rule in OF_AN_OP if level in levels]
     bound: set[Value] = set()
+    scope: set[Value] = set()
 
-    def bind(values: tuple[Value, ...], o: Op | None) -> list[Violation]:
-        twice: list[Value] = []
+    def bind(values: tuple[Value, ...], o: Op | None) -> Iterator[Violation]:
         if not bound.isdisjoint(values) or len(set(values)) < len(values):
-            twice += (v for i, v in enumerate(values) if v in bound or v in values[:i])
+            twice = (v for i, v in enumerate(values) if v in bound or v in values[:i])
+            yield from (Violation(o, f"%{v.hint}: {v.type} is defined twice") for v in twice)
         bound.update(values)
         scope.update(values)
-        return [Violation(o, f"%{v.hint}: {v.type} is defined twice") for v in twice]
-
-    scope: set[Value] = set()
 
     def region(r: Region, owner: Op | None) -> Iterator[Violation]:
         yield from bind(r.params, owner)
         if not r.ops or r.ops[-1].kind is not control.yield_:
             yield Violation(owner, "a region ends in a yield")
         for o in r.ops:
-            if KINDS.get(o.kind.name) is not o.kind:
-                yield Violation(o, "the op's kind is declared in ir/ops")
-            if func.level not in o.kind.levels:
-                legal = ", ".join(level.name for level in sorted(o.kind.levels))
-                yield Violation(o, f"{o.kind.name} is legal at {legal} only")
-            if o.kind is control.yield_ and o is not r.ops[-1]:
-                yield Violation(o, "a yield stands at the end of its region")
+            if o.agreed is not level:
+                wrong = [v for rule in alone for v in rule(o, level)]
+                if not wrong:
+                    vars(o)["agreed"] = level
+                yield from wrong
             if not scope.issuperset(o.operands):
                 v = next(v for v in o.operands if v not in scope)
                 yield Violation(o, f"%{v.hint}: {v.type} is used outside its scope")
             for inner in o.regions:
                 yield from region(inner, o)
-            if o not in _TYPED:
-                wrong = list(_types(o))
-                if not wrong:
-                    _TYPED.add(o)
-                yield from wrong
             if o.results:
                 yield from bind(o.results, o)
+        for o in r.ops[:-1]:
+            if o.kind is control.yield_:
+                yield Violation(o, "a yield stands at the end of its region")
         scope.difference_update(r.params, *(o.results for o in r.ops))
 
     yield from region(func.body, None)
@@ -113,12 +108,22 @@ def _structure(func: Func) -> Iterator[Violation]:
         yield Violation(func.body.ops[-1], "a function yields nothing")
 
 
-def _types(o: Op) -> Iterator[Violation]:
+def _legal(o: Op, level: Level) -> Iterator[Violation]:
+    if KINDS.get(o.kind.name) is not o.kind:
+        yield Violation(o, "the op's kind is declared in ir/ops")
+    if level not in o.kind.levels:
+        legal = ", ".join(level.name for level in sorted(o.kind.levels))
+        yield Violation(o, f"{o.kind.name} is legal at {legal} only")
+
+
+def _typed(o: Op, _: Level) -> Iterator[Violation]:
     for i, v in enumerate(o.operands):
         declared = o.kind.operands
         name, t = declared[min(i, len(declared) - 1)] if declared else ("operand", Type)
         if not isinstance(v.type, t):
             yield Violation(o, f"{o.kind.name}'s {name} is a {t.__name__}, not {v.type}")
+    if o.typed:
+        return
     found = tuple(v.type for v in o.results)
     try:
         expected = o.kind.infer(o.operands, o.attrs, o.regions)
@@ -131,15 +136,16 @@ def _types(o: Op) -> Iterator[Violation]:
         if expected != found:
             shown = ", ".join(map(str, expected)) or "nothing"
             yield Violation(o, f"by its rule {o.kind.name} gives {shown}")
+        else:
+            vars(o)["typed"] = True
 
 
 # ---- TASK and CHANNEL
 
 
-def _has_tasks(func: Func, _: Target) -> Iterator[Violation]:
-    for o in walk(func.body):
-        if not o.tasks and o.kind is not control.yield_:
-            yield Violation(o, "from TASK on every op says which tasks run it")
+def _has_tasks(o: Op, _: Level) -> Iterator[Violation]:
+    if not o.tasks and o.kind is not control.yield_:
+        yield Violation(o, "from TASK on every op says which tasks run it")
 
 
 def _crosses_by_channels(func: Func, _: Target) -> Iterator[Violation]:
@@ -198,21 +204,32 @@ def _entry(func: Func, _: Target) -> Iterator[Violation]:
             yield Violation(o, "before `tasks` nothing is written and nothing synchronises")
         if any(isinstance(v.type, Tile) for v in o.results):
             yield Violation(o, "before `tasks` there are scalars and declarations, no tiles")
-    entry = set(func.body.ops)
-    for o in walk(func.body):
-        if o.kind in _DECLARATIONS and o not in entry:
+    for o in _all(func, *_DECLARATIONS):
+        if o not in func.body.ops:
             yield Violation(o, f"{o.kind.name} stands before `tasks`, outside control flow")
 
 
 def _launch_invariant(func: Func, _: Target) -> Iterator[Violation]:
     asked = {tma.tensor_map: ("encodes the map", 0), arith.fast_div: ("needs the divisor", 1)}
-    of_the_host = [o for o in walk(func.body) if o.kind in asked]
+    of_the_host = _all(func, *asked)
     if not of_the_host:
         return
-    made_by, comes_from = definitions(func.body), sources(func.body)
+    made_by = definitions(func.body)
+
+    @cache
+    def flow() -> dict[Value, tuple[Value, ...]]:
+        return sources(func.body)
+
+    def behind(v: Value) -> tuple[Value, ...]:
+        """Most come of sums of parameters alone: where control flow leads to is only asked if it must be."""
+        maker = made_by.get(v)
+        if maker is None:
+            return () if v in func.params else flow().get(v, ())
+        return flow()[v] if maker.regions else maker.operands
+
     for o in of_the_host:
         what, first = asked[o.kind]
-        for v in backward_slice(o.operands[first:], comes_from):
+        for v in closure(o.operands[first:], behind):
             maker = made_by.get(v)
             if maker is not None and (maker.kind in _WHO or effects(maker)):
                 yield Violation(o, f"the host {what}, but it depends on {maker.kind.name}")
@@ -228,18 +245,15 @@ def _names(func: Func, _: Target) -> Iterator[Violation]:
 
 
 def _elected(func: Func, _: Target) -> Iterator[Violation]:
-    def visit(region: Region, elected: bool) -> Iterator[Violation]:
-        for o in region.ops:
-            if o.kind.runs is (Runs.ALL if elected else Runs.ONE):
-                yield Violation(o, f"{o.kind.name} is run by {o.kind.runs.value}")
-            if elected and any(
-                isinstance(v.type, (Tile, InFlight)) for v in (*o.operands, *o.results)
-            ):
-                yield Violation(o, "inside elect there is one thread, and no tile")
-            for r in o.regions:
-                yield from visit(r, elected or o.kind is task.elect)
-
-    yield from visit(func.body, False)
+    elected = {i for o in _all(func, task.elect) for r in o.regions for i in r.all_ops}
+    for kind, ops in func.body.by_kind.items():
+        if kind.runs is not Runs.ANY:
+            for o in ops:
+                if kind.runs is (Runs.ALL if o in elected else Runs.ONE):
+                    yield Violation(o, f"{kind.name} is run by {kind.runs.value}")
+    for o in elected:
+        if any(isinstance(v.type, (Tile, InFlight)) for v in (*o.operands, *o.results)):
+            yield Violation(o, "inside elect there is one thread, and no tile")
 
 
 def _clusters(func: Func, _: Target) -> Iterator[Violation]:
@@ -248,35 +262,34 @@ def _clusters(func: Func, _: Target) -> Iterator[Violation]:
     n = math.prod(shape)
     if len(shape) != 3 or min(shape) < 1 or n > cluster.MAX_CTAS:
         yield Violation(None, f"a cluster has three sizes and 1 to {cluster.MAX_CTAS} CTAs")
-    made_by = definitions(func.body)
-    for o in walk(func.body):
+    made_by = {v: o for o in _all(func, arith.const) for v in o.results}
+    for o in _all(func, cluster.peer, tma.tma_load, mbarrier.mbarrier_arrive):
         to_mask = (o.kind is tma.tma_load and o.attrs.get("multicast")) or (
             o.kind is mbarrier.mbarrier_arrive and len(o.operands) > 2
         )
         if o.kind is cluster.peer or to_mask:
             maker = made_by.get(o.operands[-1])
-            if maker is None or maker.kind is not arith.const:
+            if maker is None:
                 continue
             value, first = maker.attrs["value"], int(to_mask)
             if not first <= value < (n if o.kind is cluster.peer else 1 << n):
                 yield Violation(o, f"{value} is outside a cluster of {n} CTAs")
 
 
-def _in_flight(func: Func, _: Target) -> Iterator[Violation]:
-    for o in walk(func.body):
-        for i, v in enumerate(o.operands):
-            if not isinstance(v.type, InFlight):
+def _in_flight(o: Op, _: Level) -> Iterator[Violation]:
+    for i, v in enumerate(o.operands):
+        if not isinstance(v.type, InFlight):
+            continue
+        match o.kind:
+            case control.yield_ | mma.wgmma_wait:
                 continue
-            match o.kind:
-                case control.yield_ | mma.wgmma_wait:
-                    continue
-                case mma.wgmma if i == 2:
-                    continue
-                case control.for_ | control.while_:
-                    continue
-                case arith.select if i > 0 and not isinstance(o.operands[0].type, Tile):
-                    continue
-            yield Violation(o, f"%{v.hint} is in flight: only wgmma and wgmma_wait may use it")
+            case mma.wgmma if i == 2:
+                continue
+            case control.for_ | control.while_:
+                continue
+            case arith.select if i > 0 and not isinstance(o.operands[0].type, Tile):
+                continue
+        yield Violation(o, f"%{v.hint} is in flight: only wgmma and wgmma_wait may use it")
 
 
 def _register_operands(func: Func, _: Target) -> Iterator[Violation]:
@@ -352,22 +365,31 @@ def _resources_of(o: Op, target: Target, entry: int) -> Iterator[Violation]:
 
 def _indices(func: Func, _: Target) -> Iterator[Violation]:
     """Constant indices of slots and barriers are in range."""
-    made_by = definitions(func.body)
+    known = {v: o.attrs["value"] for o in _all(func, arith.const) for v in o.results}
 
     def outside(index: Value, n: int) -> bool:
-        maker = made_by.get(index)
-        return maker is not None and maker.kind is arith.const and not 0 <= maker.attrs["value"] < n
+        return index in known and not 0 <= known[index] < n
 
-    for o in walk(func.body):
-        if found := mbarrier.barrier_of(o):
+    for kind, ops in func.body.by_kind.items():
+        if kind is smem.shared_slot:
+            for o in ops:
+                slots = o.operands[0].type
+                assert isinstance(slots, Shared)
+                if any(outside(v, n) for v, n in zip(o.operands[1:], slots.lead, strict=True)):
+                    yield Violation(o, f"the index is outside {slots}")
+            continue
+        for o in ops:
+            found = mbarrier.barrier_of(o)
+            if found is None:  # so has no other of the kind
+                break
             array, index = found
             if outside(index, array.type.n):  # type: ignore[attr-defined]
                 yield Violation(o, f"the index is outside {array.type}")
-        elif o.kind is smem.shared_slot:
-            slots = o.operands[0].type
-            assert isinstance(slots, Shared)
-            if any(outside(v, n) for v, n in zip(o.operands[1:], slots.lead, strict=True)):
-                yield Violation(o, f"the index is outside {slots}")
+
+
+def _all(func: Func, *kinds: OpKind) -> list[Op]:
+    """The ops of these kinds, kind by kind."""
+    return [o for kind in kinds for o in func.body.by_kind.get(kind, ())]
 
 
 _SPLIT = frozenset({Level.TASK, Level.CHANNEL})
@@ -375,9 +397,16 @@ _CHANNEL = frozenset({Level.CHANNEL})
 _HARDWARE = frozenset({Level.WARP, Level.PLACED})
 _PLACED = frozenset({Level.PLACED})
 
+# Rules of an op by itself, whatever stands around it: asked once at a level.
+OF_AN_OP: tuple[tuple[frozenset[Level], Callable[[Op, Level], Iterator[Violation]]], ...] = (
+    (ALL_LEVELS, _legal),
+    (ALL_LEVELS, _typed),
+    (_SPLIT, _has_tasks),
+    (_HARDWARE, _in_flight),
+    (_PLACED, has_layouts),
+)
 # In this order: a later invariant may rely on the earlier ones.
 INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Violation]]], ...] = (
-    (_SPLIT, _has_tasks),
     (_CHANNEL, _crosses_by_channels),
     (_HARDWARE, _one_tasks_op),
     (_HARDWARE, _entry),
@@ -385,7 +414,6 @@ INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Viol
     (_HARDWARE, _names),
     (_HARDWARE, _elected),
     (_HARDWARE, _clusters),
-    (_HARDWARE, _in_flight),
     (_HARDWARE, _register_operands),
     (_HARDWARE, _capabilities),
     (_HARDWARE, _resources),

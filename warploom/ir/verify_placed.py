@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from warploom.ir.analysis import first_meeting, unwaited
-from warploom.ir.core import Func, Op, walk
+from warploom.ir.analysis import first_meeting, reaches_peers, unwaited
+from warploom.ir.core import Func, Level, Op
 from warploom.ir.named_barriers import meetings
-from warploom.ir.ops import grid, mbarrier, smem, task, tile
+from warploom.ir.ops import grid, mbarrier, mma, smem, task, tile
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.target import Target
@@ -23,12 +23,12 @@ class Violation:
     rule: str
 
 
-def _layouts(func: Func, _: Target) -> Iterator[Violation]:
-    for o in walk(func.body):
-        for v in (*o.results, *(p for r in o.regions for p in r.params)):
-            held = v.type.tile if isinstance(v.type, InFlight) else v.type
-            if isinstance(held, Tile) and held.layout is None:
-                yield Violation(o, f"%{v.hint}: {v.type} has no layout")
+def has_layouts(o: Op, _: Level) -> Iterator[Violation]:
+    """Every tile that an op makes, or its regions take, has one."""
+    for v in (*o.results, *(p for r in o.regions for p in r.params)):
+        held = v.type.tile if isinstance(v.type, InFlight) else v.type
+        if isinstance(held, Tile) and held.layout is None:
+            yield Violation(o, f"%{v.hint}: {v.type} has no layout")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
 
 def _grid(func: Func, target: Target) -> Iterator[Violation]:
     """One wait for earlier grids, before all that touches global memory."""
-    waits = [o for o in walk(func.body) if o.kind is grid.grid_wait]
+    waits = func.body.by_kind.get(grid.grid_wait, [])
     if waits and (not target.grid.dependent or len(waits) > 1 or waits[0] not in func.body.ops):
         yield Violation(waits[0], "a grid that may begin early waits once, before its tasks")
     if waits and (early := unwaited(func)) is not None:
@@ -114,6 +114,10 @@ def _grid(func: Func, target: Target) -> Iterator[Violation]:
 def _atomics(func: Func, _: Target) -> Iterator[Violation]:
     """Atomics acquire what somebody sees; one number's orders for all lanes of its warp."""
     ops = func.body.all_ops
+    if not any(
+        o.attrs.get("sem", "relaxed") != "relaxed" for o in func.body.by_kind.get(tile.atomic, ())
+    ):
+        return
     read = {v for o in ops for v in o.operands}
     elected = {i for o in ops if o.kind is task.elect for i in o.all_ops}
     for block in (func.body, *(r for o in ops for r in o.regions)):
@@ -128,10 +132,23 @@ def _atomics(func: Func, _: Target) -> Iterator[Violation]:
                     yield Violation(o, "one number's order is all lanes' between two barriers")
 
 
+def _fences(func: Func, _: Target) -> Iterator[Violation]:
+    """Proxy fences cover what threads write to other CTAs; words of an operand are fenced."""
+    wide = reaches_peers(func)
+    for o in func.body.by_kind.get(smem.fence_async, ()) if wide else ():
+        if o.attrs.get("space") != "global" and o.attrs.get("scope") != "cluster":
+            yield Violation(
+                o, "where threads access other CTAs' shared memory, it is the cluster's"
+            )
+    for o in func.body.by_kind.get(mma.wgmma, ()):
+        if mma.packs(o) and not o.attrs.get("fenced"):
+            yield Violation(o, "a fence stands behind the words of its register operand")
+
+
 PLACED: tuple[Callable[[Func, Target], Iterator[Violation]], ...] = (
-    _layouts,
     _memory,
     _named_barriers,
     _atomics,
     _grid,
+    _fences,
 )

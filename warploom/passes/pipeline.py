@@ -20,6 +20,7 @@ from warploom.passes.placed.pipeline_unaligned_loads import (
     has_unaligned_loads,
     pipeline_unaligned_loads,
 )
+from warploom.passes.placed.place_fences import place_fences
 from warploom.passes.placed.place_grid_wait import place_grid_wait
 from warploom.passes.placed.place_warp_syncs import place_warp_syncs
 from warploom.passes.task.fuse_dots import fuse_dots
@@ -213,6 +214,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(order_atomics, Level.WARP, _has_atomics),
     _row(assign_layouts, Level.WARP),
     _row(limit_unrolling, Level.WARP),
+    _row(place_fences, Level.WARP),
     _row(allocate_shared, Level.PLACED),
     _row(place_grid_wait, Level.PLACED, lambda f, r: r.target.grid.dependent),
     _row(place_warp_syncs, Level.PLACED),

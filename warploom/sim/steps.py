@@ -386,6 +386,6 @@ def _fence_async(a: Agent, o: Op) -> None:
     np.maximum(rows[:, half:], rows[:, :half], out=rows[:, half:])
     a.copies.fenced = a.copies.known
     for w in range(len(rows) if a.cta.has_data else 0):
-        for cta in a.cta.program.ctas:
+        for cta in a.cta.program.ctas if o.attrs.get("scope") == "cluster" else (a.cta,):
             a.lag(w, cta.shared.fence)
     a.time += a.cta.cost.sync

@@ -229,6 +229,8 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     touched = [acc.born] if isinstance(acc, Fresh) else []
     if not isinstance(x, Place):
         touched.append(a.made.get(o.operands[0], 0))
+        if mma.packs(o) and not o.attrs.get("fenced"):
+            touched.append(a.count)  # the words that the operand goes to
     if queue.last_fence < max(touched, default=queue.last_fence):
         raise a.error(
             "wgmma-fence",

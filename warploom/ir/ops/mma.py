@@ -39,13 +39,14 @@ def only_k_major(dtype: DType) -> bool:
 
 
 @op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ)
-def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
+def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar, *, fenced: bool = False) -> InFlight:
     """Issues acc ← a·b + (acc where use_acc, else 0), asynchronously: a chain of wgmma.mma_async over K.
 
     a: Shared (m, k) or a Tile (m, k) in registers, pinned until the wait; b: Shared (k, n); m a multiple
     of 64.  f16 and bf16 in either order (`inner`), others K-major only.  f32 counts as tf32: the lowest 13
     bits of each element are ignored.  i8 and u8, in any pair, accumulate in i32, which wraps; other operands
-    in f32.  (PTX ISA, "wgmma.mma_async".)
+    in f32.  (PTX ISA, "wgmma.mma_async".)  fenced: a wgmma_fence stands between the words that a register
+    operand of integers goes to and the instruction (`place_fences`).
     """
     for t in (a, b):
         if isinstance(t, Shared):
@@ -81,6 +82,11 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
             )
     require(use_acc == Scalar(i1), "use_acc is a scalar i1")
     return acc
+
+
+def packs(o: Op) -> bool:
+    """Is it a wgmma of integers in registers?  They go to words where it is issued."""
+    return o.kind is wgmma and isinstance(t := o.operands[0].type, Tile) and t.dtype.is_int
 
 
 PRODUCTS = frozenset((wgmma, dot))  # what computes at WARP, whichever unit does it

@@ -135,11 +135,13 @@ def exchange(s: Shared, *, guarded: bool = False, id: int | None = None) -> None
 
 
 @op(Family.FENCE, levels=HARDWARE, effect=Effect.SYNC)
-def fence_async(*, space: str = "shared") -> None:
+def fence_async(*, space: str = "shared", scope: str = "cta") -> None:
     """fence.proxy.async by every executing thread: its generic accesses to memory of this space ('shared' or
     'global') so far, and those it has observed, are ordered with later accesses of the async proxy (TMA,
-    wgmma)."""
+    wgmma).  scope: of 'shared' memory that of the CTA, or of all CTAs of the 'cluster' (which `place_fences`
+    says where it matters)."""
     require(space in ("shared", "global"), f"a fence of shared or global memory, not {space}")
+    require(scope in ("cta", "cluster"), f"a fence of the CTA or the cluster, not {scope}")
 
 
 @op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
@@ -163,7 +165,7 @@ def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 
 
 
 @op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE, runs=Runs.ALL)
-def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
+def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int, unroll: int | None = None) -> None:
     """Fills a slot from global memory, in pieces of `bytes` (4, 8 or 16; 0 until a script's alignment is
     known); each thread issues its own.  They are there for the thread once it waited for their group
     (cp_async_wait), or for the mbarrier of cp_async_arrive; for others after a barrier behind that (PTX ISA,
@@ -174,6 +176,7 @@ def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
     dst's inner axis each aligned group of `bytes` is adjacent in memory, starts at a multiple of its size,
     and is masked alike.
 
+    unroll: the pieces of a box that a thread issues in a row; more are a loop (None: no loop, all in a row).
     There is no cache policy: ptxas (of CUDA 13.1 to 13.5) gives the policy of cp.async a wrong register
     where the address has a uniform part, which is an illegal instruction on the card (seen on an H200)."""
     require(bytes in (0, 4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
@@ -209,3 +212,7 @@ def stamp(buffer: Pointer, program: Scalar, *index: Scalar, site: int, capacity:
     require(len(index) <= 1 and all(i == Scalar(i32) for i in index), "the index is an i32")
     require(0 < site < 1 << 16, f"a site is a number of 16 bits, not {site}")
     require(capacity & (capacity - 1) == 0, f"a capacity is a power of two, not {capacity}")
+
+
+# How the threads of a task themselves read and write shared memory, each at once.
+ORDINARY = (shared_load, shared_store, shared_get, shared_put)

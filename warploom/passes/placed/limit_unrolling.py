@@ -1,14 +1,18 @@
-"""Keeps loops of known trip counts that wait from being unrolled.
+"""Keeps loops of known trip counts that wait from being unrolled, and those over the pieces of a copy.
 
 Order: before allocate_shared, whose exchanges count on what a loop comes back to.
-Changes: GEMM, attention and convolution where a constexpr says how often a ring is walked.
+Changes: GEMM, attention and convolution where a constexpr says how often a ring is walked; all that copy by
+cp.async.
 
 Left to itself, the compiler of CUDA C++ unrolls a loop whose bounds are constants: each copy of a wait is a
 loop of its own, and the copies' addresses and phases are kept in registers.  A loop that says how often it is
-unrolled stays as it is.
+unrolled stays as it is.  Of the many pieces of a box that each thread copies by cp.async, addresses would be
+kept across the loop around them: a few are issued in a row.
 
     before:  for(%0, %4, %1) do (%k: i32) { group_sync() {scope="replica"}; … }
+             cp_async(%view, %slot, %row, %col) {bytes=16}
     after:   for(%0, %4, %1) {unroll=1} do (%k: i32) { group_sync() {scope="replica"}; … }
+             cp_async(%view, %slot, %row, %col) {bytes=16, unroll=4}
 """
 
 from __future__ import annotations
@@ -17,10 +21,13 @@ from collections.abc import Sequence
 
 from warploom.ir.analysis import definitions, effects
 from warploom.ir.core import Builder, Effect, Func, Op, Value
-from warploom.ir.ops import arith, control
+from warploom.ir.ops import arith, control, smem
 from warploom.ir.rewrite import rewrite
+from warploom.ir.types import View
 from warploom.schedule.model import Schedule
 from warploom.target import Target
+
+PIECES = 4  # of a copy that a thread issues in a row
 
 
 def limit_unrolling(func: Func, schedule: Schedule | None, target: Target) -> Func:
@@ -31,6 +38,9 @@ def limit_unrolling(func: Func, schedule: Schedule | None, target: Target) -> Fu
         return v in made and made[v].kind is arith.const
 
     def limited(o: Op, b: Builder) -> Sequence[Value] | None:
+        if o.kind is smem.cp_async and isinstance(o.operands[0].type, View):
+            b.append(o.with_(attrs={**o.attrs, "unroll": PIECES}))
+            return o.results
         if o.kind is not control.for_ or o.attrs.get("unroll") is not None:
             return None
         if not all(map(is_constant, o.operands[:3])) or not effects(o) & Effect.SYNC:

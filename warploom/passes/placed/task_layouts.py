@@ -35,7 +35,7 @@ def tile_of(t: Type) -> Tile | None:
 
 def tiles(o: Op) -> list[Value]:
     """The operands and results of an op that lie in registers as tiles."""
-    return [v for v in (*o.operands, *o.results) if tile_of(v.type)]
+    return [v for v in (*o.operands, *o.results) if isinstance(v.type, (Tile, InFlight))]
 
 
 def shape_of_tile(v: Value) -> tuple[int, ...]:

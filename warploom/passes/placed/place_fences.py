@@ -1,0 +1,43 @@
+"""Says what fences cover: proxy fences other CTAs' shared memory, those of wgmma their own packed operands.
+
+Order: before allocate_shared; PLACED holds the fences to it.
+Changes: products in clusters whose threads write to other CTAs, and integer products from registers.
+
+A proxy fence orders what the thread did by ordinary accesses with engines (PTX ISA, "Async proxy"): of its
+own CTA's shared memory, unless threads of the program access that of other CTAs as well, which costs more.
+A register operand of integers goes to words where its wgmma is issued, behind the wgmma_fence in front of the
+group; register operands count as well (PTX ISA, "wgmma.fence"), so a fence stands behind the words.
+
+    before:  shared_put(%there, %x)                    wgmma(%codes, %b, %acc, %use)
+             fence_async()
+    after:   shared_put(%there, %x)                    wgmma(%codes, %b, %acc, %use) {fenced=True}
+             fence_async() {scope="cluster"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warploom.ir.analysis import reaches_peers
+from warploom.ir.core import Builder, Func, Op, Value
+from warploom.ir.ops import mma, smem
+from warploom.ir.rewrite import rewrite
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def place_fences(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    wide = reaches_peers(func)
+
+    def placed(o: Op, b: Builder) -> Sequence[Value] | None:
+        if mma.packs(o):
+            more: dict[str, object] = {"fenced": True}
+        elif wide and o.kind is smem.fence_async and o.attrs.get("space") != "global":
+            more = {"scope": "cluster"}
+        else:
+            return None
+        b.append(o.with_(attrs={**o.attrs, **more}))
+        return o.results
+
+    return rewrite(func, placed)
