@@ -104,8 +104,8 @@ PARTS = "*fp32:16"
 
 
 @functools.cache
-def attention_sources() -> dict[str, Source]:
-    """The library's attention: both doors, every configuration."""
+def attention_sources(most: int | None = None) -> dict[str, Source]:
+    """The library's attention: both doors, every configuration, or so many at most of each shape."""
     from tests.conftest import no_nvrtc
     from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward
     from warploom.kernels.explicit.attention import Attention, configs
@@ -115,13 +115,13 @@ def attention_sources() -> dict[str, Source]:
     build.compile_text = no_nvrtc
     try:
         for (d, causal), options in ATTENTION_CONFIGS.items():
-            for i, c in enumerate(options):
+            for i, c in enumerate(options[:most]):
                 meta = {**c.all_kwargs, "D": d, "CAUSAL": causal}
                 of_kernel = {k: meta.pop(k) for k in list(meta) if k.isupper()}
                 more = [PARTS] if of_kernel["SPLIT_KV_TAIL"] else []
                 found = attention_forward.compile(SIGNATURE + more, of_kernel, **meta)
                 out[f"auto-{d}-{causal}-{i}"] = source_of(found, of_kernel)
-            for i, o in enumerate(configs(d, causal, 4096)):
+            for i, o in enumerate(configs(d, causal, 4096)[:most]):
                 found = Attention(d=d, causal=causal, **o).compile(BY_HAND)
                 out[f"hand-{d}-{causal}-{i}"] = source_of(found, {"D": d, "CAUSAL": causal, **o})
     finally:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +29,16 @@ os.environ.setdefault("WARPLOOM_TRACEBACK", "1")
 os.environ["WARPLOOM_CACHE"] = "off"
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     from tests import nvrtc_cache
 
     nvrtc_cache.install()
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        # Workers, and the fifty processes that tests start, compile the package once, out of the tree.
+        folder = tempfile.mkdtemp()
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

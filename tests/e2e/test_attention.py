@@ -210,7 +210,7 @@ def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> No
     "config",
     [
         (128, True, 0),
-        (64, False, 0),
+        pytest.param((64, False, 0), marks=pytest.mark.thorough),
         (128, False, 3),
         pytest.param((64, False, 2), marks=pytest.mark.thorough),
     ],

@@ -196,7 +196,10 @@ def arrays(seed: int) -> tuple[Any, Any]:
     return np.full(PROGRAMS * SLOTS * SIZE, -1, np.int32), c
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=pytest.mark.thorough if seed % 2 else ()) for seed in range(150)],
+)
 def test_random_control_flow(seed: int, tmp_path: Path) -> None:
     text = Writer(seed).text()
     kernel = loaded(text, tmp_path / f"returns{seed}.py")

@@ -185,7 +185,13 @@ def test_harmless_ones_that_go_by_a_loop_are_proved(
     assert verdict.verdict is Verdict.PROVED, verdict.message
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name == "attention, four groups" else ())
+        for name in PROGRAMS
+    ],
+)
 def test_the_programs_are_proved_at_the_launch_that_mutants_get(name: str) -> None:
     """Else no harmless mutant could be: loops over drawn tiles, and in parts that few tiles come to."""
     p = program(name)

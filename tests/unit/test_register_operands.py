@@ -117,9 +117,10 @@ def test_every_compiler_keeps_the_operands_of_attention(version: str) -> None:
         assert operands_overwritten(kernel.cubin) == (), name
 
 
-def test_the_emitted_source_uses_operands_behind_their_wait() -> None:
+@pytest.mark.parametrize("most", [1, pytest.param(None, marks=pytest.mark.thorough)])
+def test_the_emitted_source_uses_operands_behind_their_wait(most: int | None) -> None:
     """Each wait for a product of the probabilities is followed by their use, which old compilers need."""
-    sources = compilers.attention_sources()
+    sources = compilers.attention_sources(most)
     for name, source in sources.items():
         lines = [x.strip() for x in source.cuda.splitlines()]
         uses = [i for i, x in enumerate(lines) if x.startswith("keep<")]

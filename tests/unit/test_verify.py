@@ -205,7 +205,12 @@ def test_every_invariant_can_fail() -> None:
     texts += [SPLIT.replace(" @{c}", ""), SPLIT.replace("add(%a, %a) @{c}", "add(%a, %b) @{c}")]
     for text in texts:
         func = parse_func(text)
-        ops = [(o, rule) for levels, rule in OF_AN_OP if func.level in levels for o in func.body.all_ops]
+        ops = [
+            (o, rule)
+            for levels, rule in OF_AN_OP
+            if func.level in levels
+            for o in func.body.all_ops
+        ]
         hit |= {rule.__name__ for o, rule in ops if next(rule(o, func.level), None) is not None}
         for levels, rule in INVARIANTS:
             if func.level in levels:
@@ -237,7 +242,7 @@ def test_what_is_kept_of_an_op_is_asked_again() -> None:
         body = Region((*func.body.params, wide), ops)
         with pytest.raises(InternalError, match=re.escape(says)):
             verify(func.with_(body=body))
-    with pytest.raises(InternalError, match="every op says which tasks run it|is legal at"):
+    with pytest.raises(InternalError, match=r"every op says which tasks run it|is legal at"):
         verify(func.with_(level=Level.CHANNEL))
 
 
