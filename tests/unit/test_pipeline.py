@@ -72,6 +72,7 @@ def test_what_is_at_warp_enters_there() -> None:
         "merge_elects",
         "assign_layouts",
         "limit_unrolling",
+        "place_fences",
         "allocate_shared",
         "place_grid_wait",
         "place_warp_syncs",

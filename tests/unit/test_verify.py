@@ -180,7 +180,7 @@ MISPLACED = [
     (P_ENDS, "    %o = atomic(%q, %x) {fn=\"add\", sem=\"acq_rel\"} : i32\n" + P_ENDS, "nobody reads what it met"),
     (P_ENDS, "    %o = atomic(%q, %x) {fn=\"add\", sem=\"acquire\"} : i32\n    store(%q, %o)\n" + P_ENDS,
      "one number's order"),
-    ("    group_sync()", "    %p = peer(%w, %x) : shared<1xi32, inner=0, swizzle=0, peer>\n    shared_put(%p, %x)\n    fence_async()\n"
+    ("    group_sync()", "    %p = peer(%w, %x) : shared<1xi32, inner=0, swizzle=0, peer>\n    elect() do {\n shared_put(%p, %x)\n yield()\n }\n    fence_async()\n"
      "    group_sync()", "it is the cluster's"),
 ]  # fmt: skip
 

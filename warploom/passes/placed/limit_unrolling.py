@@ -1,4 +1,4 @@
-"""Keeps loops of known trip counts that wait from being unrolled, and those over the pieces of a copy.
+"""Keeps loops of known trip counts that wait from being unrolled.
 
 Order: before allocate_shared, whose exchanges count on what a loop comes back to.
 Changes: GEMM, attention and convolution where a constexpr says how often a ring is walked; all that copy by

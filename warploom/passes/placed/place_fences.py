@@ -1,4 +1,4 @@
-"""Says what fences cover: proxy fences other CTAs' shared memory, those of wgmma their own packed operands.
+"""Says what fences cover.
 
 Order: before allocate_shared; PLACED holds the fences to it.
 Changes: products in clusters whose threads write to other CTAs, and integer products from registers.
@@ -8,9 +8,11 @@ own CTA's shared memory, unless threads of the program access that of other CTAs
 A register operand of integers goes to words where its wgmma is issued, behind the wgmma_fence in front of the
 group; register operands count as well (PTX ISA, "wgmma.fence"), so a fence stands behind the words.
 
-    before:  shared_put(%there, %x)                    wgmma(%codes, %b, %acc, %use)
+    before:  wgmma(%codes, %b, %acc, %use)
+             shared_store(%there, %x)
              fence_async()
-    after:   shared_put(%there, %x)                    wgmma(%codes, %b, %acc, %use) {fenced=True}
+    after:   wgmma(%codes, %b, %acc, %use) {fenced=True}
+             shared_store(%there, %x)
              fence_async() {scope="cluster"}
 """
 
