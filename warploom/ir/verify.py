@@ -1,8 +1,8 @@
 """What must hold of a function at its level, checked after every pass.
 
-Structure and type rules first (the ops' own rules, asked again), then the invariants of the level: one
-function each, listed in `INVARIANTS` (those of PLACED: verify_placed.py).  A violation is a bug of ours:
-InternalError with op, location, rule.
+Structure and the rules of each op by itself first, then the invariants of the level: a function each, listed
+in `INVARIANTS` (also in verify_resources.py and verify_placed.py).  What was found of an op at a level is not
+asked again.  A violation is a bug of ours: InternalError with op, location, rule.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from warploom.ir.in_flight import overwritten_operands
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
 from warploom.ir.ops.grid import grid_release, grid_wait
 from warploom.ir.printer import print_op
-from warploom.ir.registers import action, at_entry, counts_before, ctas_per_sm, threads_of
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.ir.verify_placed import PLACED, Violation, has_layouts
+from warploom.ir.verify_resources import resources
 from warploom.target import Target
 
 
@@ -303,66 +303,6 @@ def _capabilities(func: Func, target: Target) -> Iterator[Violation]:
         yield Violation(*found)
 
 
-def _resources(func: Func, target: Target) -> Iterator[Violation]:
-    """Warps and registers.  Where no task changes its registers later on, the budgets fit in what the launch
-    gives: threads × entry registers (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
-    many = ctas_per_sm(func)
-    if many != 1 and not 1 < many <= target.grid.threads_per_sm // threads_of(
-        task.phases(func)[-1], target
-    ):
-        yield Violation(None, f"{many} CTAs of this size don't fit a multiprocessor together")
-    for o in task.phases(func):
-        yield from _resources_of(o, target, at_entry(func, target))
-    for o, before in counts_before(func, target).items():
-        yield from _budget(o, o.attrs["registers"], target)
-        if not action(o, before):
-            yield Violation(o, f"setmaxnreg of threads that may have {sorted(before)} registers")
-
-
-def _budget(o: Op, budget: int, target: Target) -> Iterator[Violation]:
-    limits = target.registers.reallocation
-    if limits is None:
-        yield Violation(o, f"{budget} registers: {target.name} has no setmaxnreg")
-        return
-    low, high, unit = limits
-    if budget % unit or not low <= budget <= high:
-        takes = f"setmaxnreg takes multiples of {unit}, {low} to {high}"
-        yield Violation(o, f"{budget} registers: {takes}")
-
-
-def _resources_of(o: Op, target: Target, entry: int) -> Iterator[Violation]:
-    plan = list(zip(o.attrs["warps"], o.attrs["replicas"], o.attrs["registers"], strict=True))
-    warps = sum(w * n for w, n, _ in plan)
-    if warps > target.grid.warps:
-        yield Violation(o, f"{warps} warps are more than {target.grid.warps}")
-    group, first, is_final = target.warp_group, 0, True
-    for region, (w, n, budget) in zip(o.regions, plan, strict=True):
-        whole = w % group == 0 and first % group == 0
-        if any(i.kind is mma.wgmma for i in walk(region)) and (w != group or not whole):
-            yield Violation(
-                o,
-                f"a replica with wgmma is one warp group: {group} warps from a multiple of {group}",
-            )
-        changes = any(i.kind is regs.setmaxnreg for i in walk(region))
-        if changes and not whole:
-            yield Violation(o, "setmaxnreg takes whole warp groups")
-        if budget is not None:
-            yield from _budget(o, budget, target)
-        is_final = is_final and not changes
-        first += w * n
-    for rows in task.sharing(o, group):
-        together = [plan[i] for i in rows]
-        budgets = {budget for *_, budget in together}
-        whole = sum(w * n for w, n, _ in together) % group == 0
-        if budgets != {None} and (len(budgets) > 1 or not whole):
-            yield Violation(o, "setmaxnreg takes whole warp groups, and one budget for each")
-    if is_final and any(budget is not None for *_, budget in plan):
-        asked = sum(target.warp_size * w * n * (budget or entry) for w, n, budget in plan)
-        has = target.warp_size * warps * entry
-        if asked > has:
-            yield Violation(o, f"the tasks ask for {asked} registers, the launch has {has}")
-
-
 def _indices(func: Func, _: Target) -> Iterator[Violation]:
     """Constant indices of slots and barriers are in range."""
     known = {v: o.attrs["value"] for o in _all(func, arith.const) for v in o.results}
@@ -416,7 +356,7 @@ INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Viol
     (_HARDWARE, _clusters),
     (_HARDWARE, _register_operands),
     (_HARDWARE, _capabilities),
-    (_HARDWARE, _resources),
+    (_HARDWARE, resources),
     (_HARDWARE, _indices),
     *((_PLACED, invariant) for invariant in PLACED),
 )
