@@ -107,7 +107,6 @@ def test_semaphores_put_programs_in_order():
     assert (p == 111).all()
 
 
-@pytest.mark.thorough
 def test_what_semaphores_order_is_not_proved_and_not_broken():
     p = np.zeros((2, 128), np.float32)
     report = Semaphores().check(p, 2)

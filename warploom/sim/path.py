@@ -42,7 +42,6 @@ from warploom.sim.shared import Place
 from warploom.sim.state import Program, Settings
 
 MAX_LENGTH = 200_000  # of a path; what is longer is run
-MAX_TURNS = 2_000  # of a `while`, which may wait for another program
 
 # What an agent computes for itself: numbers, which matter where something else is asked for them.
 _NUMBERS: frozenset[OpKind] = frozenset(
@@ -349,7 +348,7 @@ class Paths:
         x, y, _ = sizes = grid_of(grid)
         ids = number % x, number // x % y, number // (x * y)
         engine = Engine()
-        engine.max_turns = MAX_TURNS
+        engine.max_turns = MAX_LENGTH
         program = Program(
             self.func, memory, params, ids, sizes, number, self._settings, engine, report, _unseen,
             self._told,
