@@ -33,7 +33,7 @@ def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     judging.judge(CASES[name](), "auto", tmp_path)
 
 
-@pytest.mark.parametrize("name", ["bf16", "odd-batch", "ieee"])
+@pytest.mark.parametrize("name", ["bf16", "odd-batch", "ieee", "few-deep", "pieces"])
 def test_tasks_feed_them_as_well(name: str, tmp_path: Path) -> None:
     assert judging.judge(CASES[name](), "tasks", tmp_path).startswith("tasks")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.fuzz.draw import Draw
 from tests.fuzz.numbers import FORMATS
-from tests.fuzz.ops import Inexact, literal, make, typed, var
+from tests.fuzz.ops import PACKED, SCALES, Inexact, literal, make, typed, var
 from tests.fuzz.tree import Access, E, If, Let, T
 
 UNIT = {  # of K
@@ -19,6 +19,9 @@ IN_ORDER = {
     "f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "f64": ("f64",), "e4m3": ("e4m3", "e4m3", "e5m2"),
     "e5m2": ("e5m2", "e4m3"), "i8": ("i8", "i8", "u8"), "u8": ("u8", "i8"),
 }  # fmt: skip
+
+
+BATCHES_FROM = 120_000  # the first seed that may draw batches of products, and scaled ones
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,12 @@ def product(d: Draw) -> None:
         d.statements(d.r.choice([1, 2]))
     dtypes = ["f16", "bf16", "f16", "bf16", "e4m3", "e5m2", "i8", "f32"]
     dtype = d.r.choice([*dtypes, "u8", "f64"] if d.in_order else dtypes)
-    if d.maybe(0.3) and FORMATS[dtype].is_float:
+    newer = d.seed >= BATCHES_FROM and d.in_order
+    if newer and d.maybe(0.3):
+        batches(d, dtype)
+    elif newer and d.maybe(0.3):
+        scaled(d)
+    elif d.maybe(0.3) and FORMATS[dtype].is_float:
         chain(d, dtype)
     else:
         sum_over_k(d, dtype, d.r.choice(IN_ORDER[dtype]) if d.in_order else dtype)
@@ -120,7 +128,7 @@ def _grown(start: T, build: Callable[[E], E], name: str, times: int) -> T:
 class _Sum:
     """An accumulator of a loop: how it starts, and what an iteration makes of it."""
 
-    def __init__(self, d: Draw, shape: tuple[int, int], dtype: str) -> None:
+    def __init__(self, d: Draw, shape: tuple[int, ...], dtype: str) -> None:
         self.d, self.name = d, d.fresh("acc")
         self.start = typed(0, dtype, shape)
         r = d.r
@@ -219,6 +227,100 @@ def sum_over_k(d: Draw, dtype: str, of_right: str) -> None:
     else:
         d.inside_loop(k, lo, hi, most, body)
     _epilogue(d, [(acc.name, t) for acc, t in zip(accs, types, strict=True)])
+
+
+def batches(d: Draw, dtype: str) -> None:
+    """acc += A·B of some matrices at once."""
+    r, s = d.r, _sizes(d, dtype)
+    count, rows = r.choice([(1, 16), (2, 16), (2, 32), (3, 16), (4, 16), (4, 32)])
+    lo, hi, most = _loop(d, dtype)
+    k = d.fresh("k")
+    step = make("mul", var(k, T("i32", (), 0, most - 1)), literal(s.k, "i32"))
+    first, zero = make("mul", d.slot, literal(count, "i32")), literal(0, "i32")
+    deep = most * s.k
+    a = _batch(d, dtype, (first, zero, step), (d.slots * count, rows, deep), (count, rows, s.k))
+    right = r.choice(IN_ORDER[dtype])
+    b = _batch(d, right, (first, step, zero), (d.slots * count, deep, s.n), (count, s.k, s.n))
+    acc = _Sum(d, (count, rows, s.n), sums(dtype))
+    operand = T(dtype, (count, rows, s.k), -8, 8), T(right, (count, s.k, s.n), -8, 8)
+    t = acc.begin(var("x", operand[0]), var("y", operand[1]), most)
+
+    def body() -> None:
+        x, y = _touched(d, d.loaded(a)), _touched(d, d.loaded(b))
+        d.out.append(Let(acc.name, acc.step(var(acc.name, t), x, y)))
+
+    d.inside_loop(k, lo, hi, most, body)
+    e = var(acc.name, t)
+    if d.maybe(0.4):
+        e = d.let(d.fresh("v"), make("reshape", e, shape=(count * rows, s.n)))
+    d.store_value(e, t.dtype)
+
+
+def _batch(
+    d: Draw, dtype: str, at: tuple[E, ...], reach: tuple[int, ...], sizes: tuple[int, ...]
+) -> Access:
+    """How a batch of matrices is read."""
+    cut = [d.maybe(0.3) and n > 1 for n in reach]
+    shape = [
+        max(1, n - d.r.randrange(1, min(n, 20))) if c else max(1, n)
+        for n, c in zip(reach, cut, strict=True)
+    ]
+    array = d.array(dtype, tuple(shape), lo=0 if dtype == "u8" else -2, hi=2)
+    way = d.r.choice(["ptr", "ptr", "desc"])
+    if way == "desc" and d.array_of(array).pad % (16 // max(1, FORMATS[dtype].bits // 8)):
+        way = "ptr"
+    bounded = tuple(i for i, c in enumerate(cut) if c or way == "desc" or d.maybe(0.3))
+    return Access(array, at, sizes, way, bounded=bounded)
+
+
+def scaled(d: Draw) -> None:
+    """acc = dot_scaled(A, its scales, B, its scales, acc) over a loop."""
+    r = d.r
+    formats = r.choice(["e4m3", "e5m2", PACKED]), r.choice(["e4m3", "e5m2", PACKED, "bf16"])
+    m, n, k = r.choice([16, 32, 64]), r.choice([16, 32, 64]), r.choice([32, 64, 128])
+    lo, hi, most = _loop(d, "e4m3")
+    at = d.fresh("k")
+    step, zero = var(at, T("i32", (), 0, most - 1)), literal(0, "i32")
+    slot = make("mul", d.slot, literal(m, "i32"))
+
+    def block(format: str, k_axis: int) -> Access:
+        each = k // (2 if format == PACKED else 1)
+        place = make("mul", step, literal(each, "i32"))
+        dtype = "u8" if format == PACKED else format
+        told = {"lo": 0, "hi": 255} if dtype == "u8" else {}
+        sizes, reach = (m, each), (d.slots * m, most * each)
+        where = slot, place
+        if k_axis == 0:
+            sizes, reach, where = (each, n), (most * each, n), (place, zero)
+        return Access(d.array(dtype, tuple(max(1, x) for x in reach), **told), where, sizes)
+
+    def factors(rows: int, slots: int, first: E) -> Access:
+        groups = k // 32
+        place = make("mul", step, literal(groups, "i32"))
+        array = d.array("u8", (slots * rows, max(1, most * groups)), lo=SCALES[0], hi=SCALES[1])
+        return Access(array, (first, place), (rows, groups))
+
+    left, right = block(formats[0], 1), block(formats[1], 0)
+    scales = factors(m, d.slots, slot), factors(n, 1, zero)
+    name, start = d.fresh("acc"), typed(0, "f32", (m, n))
+
+    def product(acc: E, x: E, y: E, of_x: E, of_y: E) -> E:
+        return make("dot_scaled", x, y, acc, of_x, of_y, formats=formats)
+
+    def given(access: Access) -> E:
+        a = d.array_of(access.array)
+        return var("x", T(a.dtype, access.sizes, a.lo, a.hi))
+
+    t = _grown(start.t, lambda acc: product(acc, *map(given, (left, right, *scales))), name, most)
+    d.out.append(Let(name, start))
+    d.vars.append((name, t))
+
+    def body() -> None:
+        values = [d.loaded(x) for x in (left, right, *scales)]
+        d.out.append(Let(name, product(var(name, t), *values)))
+
+    d.inside_loop(at, lo, hi, most, body)
+    _epilogue(d, [(name, t)])
 
 
 def _epilogue(d: Draw, accs: list[tuple[str, T]]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.fuzz.numbers import FORMATS, convert, holds, ulp, wide
@@ -607,10 +608,12 @@ OPS["scan"] = Op(_scanned, _spell_scan, _scan)
 
 def _product(a: dict[str, Any], ts: list[T]) -> T:
     x, y = ts[:2]
-    k = x.shape[1]
+    k = x.shape[-1]
     corners = [p * q for p in (x.lo, x.hi) for q in (y.lo, y.hi)]
     sums = "i32" if x.format.is_int else "f64" if x.dtype == "f64" else "f32"
-    own = T(sums, (x.shape[0], y.shape[1]), k * min(corners), k * max(corners), x.grain + y.grain)
+    own = T(
+        sums, (*x.shape[:-1], y.shape[-1]), k * min(corners), k * max(corners), x.grain + y.grain
+    )
     out = checked(own if len(ts) == 2 else _add(a, [own, ts[2]]))
     return checked(out.like(dtype=a["out"])) if a.get("out") else out
 
@@ -633,6 +636,45 @@ def _dot(e: E, xs: list[Any]) -> Any:
 
 
 OPS["dot"] = Op(_product, _spell_dot, _dot)
+
+PACKED = "e2m1"  # two numbers a byte, along K
+SCALES = (126, 128)  # of ue8m0: a half to two
+
+
+def _meant(format: str, x: T, k_axis: int) -> T:
+    """The type of the numbers that an operand with its scales stands for."""
+    if format == PACKED:
+        shape = tuple(n * (2 if a == k_axis else 1) for a, n in enumerate(x.shape))
+        return T("f32", shape, -12, 12, 2)
+    return T("f32", x.shape, 2 * x.lo, 2 * x.hi, x.grain + 1)
+
+
+def _scaled_product(a: dict[str, Any], ts: list[T]) -> T:
+    x, y = (_meant(f, t, 1 - i) for i, (f, t) in enumerate(zip(a["formats"], ts, strict=False)))
+    return _product({}, [x, y, ts[2]])
+
+
+def _spell_scaled_dot(e: E, s: list[str]) -> str:
+    x, y, acc, *scales = s
+    left, right = (repr(f) for f in e.attrs["formats"])
+    return f"tl.dot_scaled({x}, {scales[0]}, {left}, {y}, {scales[1]}, {right}, {acc})"
+
+
+def _scaled_dot(e: E, xs: list[Any]) -> Any:
+    found = []
+    for i, (format, x, scale) in enumerate(zip(e.attrs["formats"], xs[:2], xs[3:], strict=True)):
+        x, k = np.asarray(x), 1 - i
+        if format == PACKED:
+            pairs = np.stack([x & 15, x >> 4], axis=k + 1)
+            shape = [n * (2 if a == k else 1) for a, n in enumerate(x.shape)]
+            x = pairs.astype(np.uint8).reshape(shape).view(ml_dtypes.float4_e2m1fn)
+        factor = np.exp2(np.repeat(np.asarray(scale).astype(np.float64) - 127, 32, axis=1))
+        found.append(x.astype(np.float64) * (factor if i == 0 else factor.T))
+    out = found[0] @ found[1] + np.asarray(xs[2]).astype(np.float64)
+    return out.astype(np.float32)
+
+
+OPS["dot_scaled"] = Op(_scaled_product, _spell_scaled_dot, _scaled_dot)
 
 # ---- the launch
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.case import Case
 from tests.fuzz.draw import IN_ORDER_FROM, Draw, draw
-from tests.fuzz.draw_dots import IN_ORDER
+from tests.fuzz.draw_dots import BATCHES_FROM, IN_ORDER
 from tests.fuzz.draw_expr import FUNCTIONS_FROM
 from tests.fuzz.judge import judge
 from tests.fuzz.planted import PLANTS, search
@@ -22,6 +22,7 @@ SEEDS = (
     *range(0, 100),
     *range(IN_ORDER_FROM, IN_ORDER_FROM + 50),
     *range(FUNCTIONS_FROM, FUNCTIONS_FROM + 50),
+    *range(BATCHES_FROM, BATCHES_FROM + 50),
 )
 SCRIPTS = range(0, 12)
 
@@ -74,6 +75,17 @@ def test_a_third_of_the_products_is_for_registers() -> None:
     assert {k.knobs["num_warps"] for k, _ in form} == {1, 2, 4, 8}
     assert {p.t.shape[0] for _, of in form for p in of} >= {16, 32, 48, 64}
     assert min(p.t.shape[1] for _, of in form for p in of) == 8
+
+
+def test_batches_and_scaled_products_are_drawn() -> None:
+    kernels = [Draw(seed).kernel() for seed in range(BATCHES_FROM, BATCHES_FROM + 400)]
+    found = [
+        p for k in kernels for s in statements(k.body) for e in expressions(s) for p in parts(e)
+    ]
+    batches = [p for p in found if p.op == "dot" and len(p.t.shape) == 3]
+    assert {p.t.shape[0] for p in batches} == {1, 2, 3, 4} and len(batches) >= 20
+    formats = {p.attrs["formats"] for p in found if p.op == "dot_scaled"}
+    assert {f for pair in formats for f in pair} == {"e4m3", "e5m2", "e2m1", "bf16"}
 
 
 def test_failures_shrink() -> None:

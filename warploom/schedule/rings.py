@@ -245,6 +245,8 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
     inner = len(shape) - 1 if inner is None or _batch_inner(shape, inner) else inner
     if len(shape) == 1:  # of what wgmma does not read; TMA swizzles rows of at most 128 bytes
         return inner, 0
+    if len(shape) > 2 and math.prod(shape[1:]) // shape[inner] % 8:
+        return inner, 0  # the pattern of 8 rows would begin elsewhere in each matrix of a batch
     extents = [shape[inner]]
     for user, operand in real_users(structure, v):
         if user.kind is tile.dot and operand in user.operands[:2] and inner == wanted:

@@ -119,11 +119,11 @@ def matmul(a: Array, b: Array) -> Array:
         a, b = (np.where(np.isfinite(x), x, 0.0) for x in (a, b))
     high = np.rint(a / _CUT)
     low = a - high * _CUT
-    out = np.zeros((a.shape[0], b.shape[1]))
-    for k in range(0, a.shape[1], _LONGEST):
+    out = np.zeros((*a.shape[:-1], b.shape[-1]))
+    for k in range(0, a.shape[-1], _LONGEST):
         part = slice(k, k + _LONGEST)
-        upper = reduced(high[:, part] @ b[part]) * _CUT
-        out = reduced(out + upper + low[:, part] @ b[part])
+        upper = reduced(high[..., part] @ b[..., part, :]) * _CUT
+        out = reduced(out + upper + low[..., part] @ b[..., part, :])
     return np.where(bad, np.nan, out) if bad.any() else out
 
 

@@ -22,6 +22,7 @@ whole panels), or a tile of pointers that can't be computed by parts, is replica
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from warploom.analysis.data_split import RefusalError, Split
@@ -79,7 +80,8 @@ def _axes(o: Op, place: Value, count: int) -> Iterable[int]:
     for axis in sorted(range(len(t.shape)), key=lambda a: a == t.inner):
         unit = 1
         if axis != t.inner:
-            unit = 8 if t.swizzle else 1
+            below = math.prod(n for a, n in enumerate(t.shape) if axis < a != t.inner)
+            unit = 8 // math.gcd(8, below) if t.swizzle else 1
         elif t.swizzle:
             unit = t.swizzle // t.dtype.bytes
         elif o.kind is smem.cp_async:

@@ -24,6 +24,7 @@ Where who reads a ring fills it, and its copies complete by group, it has no bar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,14 +138,17 @@ def _load_part(
 
 
 def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_elements: int) -> None:
-    """A two-dimensional box through registers, in a loop over pieces (unrolled, the addresses of all
+    """A box of two axes or more through registers, in a loop over pieces (unrolled, the addresses of all
     would be kept in registers across the loop around)."""
     t = place.type
     assert isinstance(t, Shared)
     (view, *offsets), policy = source.box, source.policy
-    axis = 1 - t.inner  # cut where rows of 8 keep the swizzle's pattern, in each replica's part
-    extent, other = t.shape[axis], t.shape[t.inner]
-    unit = 8 * replicas
+    rank = len(t.shape)
+    axis = int(
+        t.inner == 0
+    )  # cut where rows of 8 keep the swizzle's pattern, in each replica's part
+    extent, other = t.shape[axis], math.prod(t.shape) // t.shape[axis]
+    unit = 8 // math.gcd(8, other // t.shape[t.inner]) * replicas
     most = piece_elements * replicas // other
     rows = [n for n in range(unit, extent + 1, unit) if extent % n == 0 and n <= most]
     step = max(rows, default=unit if extent % unit == 0 else extent)
@@ -152,15 +156,15 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
         value = tile.load_box(b, view, *offsets, shape=t.shape, **policy)
         smem.shared_store(b, place, value)
         return
-    shape = (step, other) if axis == 0 else (other, step)
+    shape = tuple(step if a == axis else n for a, n in enumerate(t.shape))
     zero, one = build.const(b, 0), build.const(b, 1)
 
     def piece(inner: Builder, n: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
         at = list(offsets)
-        along = len(at) - 2 + axis
+        along = len(at) - rank + axis
         at[along] = arith.add(inner, at[along], arith.mul(inner, n, build.const(inner, step)))
         value = tile.load_box(inner, view, *at, shape=shape, hint="piece", **policy)
-        blocks = [n if i == axis else zero for i in range(2)]
+        blocks = [n if i == axis else zero for i in range(rank)]
         part = smem.shared_slice(inner, place, *blocks, shape=shape)
         smem.shared_store(inner, part, value)
         return carried

@@ -80,6 +80,7 @@ def _load_box(o: Op, b: Builder, made: Made) -> Replacement:
     view, offsets, smaller = found
     policy = tile.policy_of(o)
     box = tile.load_box(b, view, *offsets, shape=smaller, hint=o.result.hint, **policy)
+    b.ops[-1] = b.ops[-1].with_(id=o.id)
     return (tile.reshape(b, box, shape=shape, hint=o.result.hint),)
 
 
@@ -91,6 +92,7 @@ def _store_box(o: Op, b: Builder, made: Made) -> Replacement:
     view, at, smaller = found
     thin = tile.reshape(b, value, shape=smaller, hint=value.hint)
     tile.store_box(b, view, thin, *at, **tile.policy_of(o))
+    b.ops[-1] = b.ops[-1].with_(id=o.id)
     return ()
 
 
