@@ -11,6 +11,7 @@ from warploom.errors import CompileError
 from warploom.ir.core import walk
 from warploom.ir.ops import task
 from warploom.tilus import float16, float32, int32, uint32, uint64
+from warploom.tilus.utils import cdiv
 
 UFUNCS = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and,
@@ -219,6 +220,53 @@ def test_a_tensor_of_all_threads_in_each_group():
     assert np.array_equal(p, np.arange(32) * [[8], [27]])
 
 
+class OneThreadLoads(tilus.Script):
+    """The sums are declared for all threads, and a loop of one thread of another group loads."""
+
+    def __call__(
+        self, m: int32, n: int32, k: int32, a_ptr: ~float16, b_ptr: ~float16, c_ptr: ~float16
+    ):
+        self.attrs.blocks = [cdiv(m, 128), cdiv(n, 64)]
+        self.attrs.warps = 5
+        row, column = self.blockIdx.x * 128, self.blockIdx.y * 64
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=float16, shape=[m, n])
+        s_a = self.shared_tensor(dtype=float16, shape=[2, 128, 64])
+        s_b = self.shared_tensor(dtype=float16, shape=[2, 64, 64])
+        pipe = tilus.Pipeline(2, producer_arrive_count=1, consumer_arrive_count=128)
+        acc = self.register_tensor(dtype=float32, shape=[128, 64], init=0.0)
+        with self.single_warp(4), self.single_thread():
+            for at in range(0, k, 64):
+                pipe.producer_acquire()
+                a, b = s_a[pipe.producer_stage], s_b[pipe.producer_stage]
+                full = pipe.producer_barrier()
+                self.mbarrier.arrive_and_expect_tx(full, a.nbytes + b.nbytes)
+                self.tma.global_to_shared(g_a, a, offsets=[row, at], mbarrier=full)
+                self.tma.global_to_shared(g_b, b, offsets=[column, at], mbarrier=full)
+                pipe.producer_advance()
+        with self.warp_group(0, 4):
+            for _ in range(0, k, 64):
+                pipe.consumer_acquire()
+                self.wgmma.fence()
+                self.wgmma.mma(s_a[pipe.consumer_stage], s_b[pipe.consumer_stage].transpose(), acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(0)
+                self.mbarrier.arrive(pipe.consumer_barrier())
+                pipe.consumer_advance()
+            self.store_global(g_c, acc.to(float16), offsets=[row, column])
+
+
+def test_one_thread_loads_for_sums_of_all_threads():
+    m, n, k = 128, 128, 192
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, (x, k)).astype(np.float16) for x in (m, n))
+    c = np.full((m, n), np.nan, np.float16)
+    OneThreadLoads()(m, n, k, a, b, c)
+    assert np.array_equal(c, a.astype(np.float64) @ b.T.astype(np.float64))
+    assert OneThreadLoads().check(m, n, k, a, b, c).ok
+
+
 class Stores(tilus.Script):
     """All threads compute tiles in a loop; one warp of theirs stores each by TMA."""
 
@@ -275,6 +323,25 @@ def test_it_is_the_elected_thread():
     groups = [o for o in walk(compiled.placed.body) if o.kind is task.tasks]
     assert [o.attrs["names"] for o in groups] == [("main",)]
     assert any(o.kind is task.elect for o in walk(compiled.placed.body))
+
+
+class WholeTiles(tilus.Script):
+    """Its grid has no programs at small sizes."""
+
+    def __call__(self, n: int32, p: ~float32):
+        self.attrs.blocks = n // 128
+        self.attrs.warps = 4
+        g = self.global_view(p, dtype=float32, shape=[n])
+        for _ in range(n):
+            x = self.load_global(g, offsets=[self.blockIdx.x * 128], shape=[128])
+            self.store_global(g, x + 1.0, offsets=[self.blockIdx.x * 128])
+
+
+def test_a_grid_without_programs_is_checked():
+    p = np.zeros(256, np.float32)
+    assert "error[" not in str(WholeTiles().check(256, p))
+    WholeTiles()(256, p)
+    assert (p == 256).all()
 
 
 class Any(tilus.Script):

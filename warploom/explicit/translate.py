@@ -229,7 +229,7 @@ class ScriptStatements(Groups):
         names |= {
             n
             for n, b in self.scope.items()
-            if is_register(b.value)
+            if (is_register(b.value) and self.program.here.kind != "one")
             or isinstance(b.value, Numbers)
             or (n.startswith("#") and isinstance(b.value, Value | Const))
         }

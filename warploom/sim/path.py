@@ -317,7 +317,7 @@ class Paths:
     ) -> Path | None:
         """Equal for programs whose runs without data are equal; None where that can't be told."""
         told = self._told
-        if not told.is_telling:
+        if not told.is_telling or 0 in grid_of(grid):
             return None
         if told.is_guessing:
             args = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
