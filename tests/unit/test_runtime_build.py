@@ -24,7 +24,7 @@ def build(registers: int, spills: int = 0) -> Build:
     return Build("k", b"", "", registers, spills, 0, 0, 0, (), 1.0, "none", "", 0.5)
 
 
-def asked(first: Build, streams: bool = False, threads: int = 128) -> list[int]:
+def asked(first: Build, streams: bool = False, threads: int = 128, dots: bool = False) -> list[int]:
     """The numbers of CTAs that are asked for, where all spill."""
     seen: list[int] = []
 
@@ -32,7 +32,7 @@ def asked(first: Build, streams: bool = False, threads: int = 128) -> list[int]:
         seen.append(ctas)
         return build(8, 8)
 
-    best_occupancy(first, OpenOccupancy(threads, streams), SM_90A, again)
+    best_occupancy(first, OpenOccupancy(threads, streams, dots), SM_90A, again)
     return seen
 
 
@@ -51,6 +51,12 @@ def test_nothing_where_all_threads_fit() -> None:
 def test_loops_that_only_load_get_enough_threads() -> None:
     assert asked(build(56), streams=True) == [ENOUGH_THREADS // 128]
     assert asked(build(200), streams=True) == [2]  # no more fit
+
+
+def test_dots_are_asked_for_where_registers_are_left() -> None:
+    assert asked(build(200), dots=True) == asked(build(255, spills=400), dots=True) == []
+    assert asked(build(32, spills=30_000), threads=64, dots=True) == [4]  # of 255 registers
+    assert asked(build(96, spills=80), threads=256, dots=True) == [1]
 
 
 @pytest.mark.parametrize(

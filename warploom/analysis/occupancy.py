@@ -14,10 +14,11 @@ from warploom.target import Target
 @dataclass(frozen=True)
 class OpenOccupancy:
     """The occupancy of a kernel whose registers decide it.  threads: of a CTA.  streams: has it a loop that
-    loads, and in which no thread waits for another?"""
+    loads, and in which no thread waits for another?  dots: are its registers accumulators?"""
 
     threads: int
     streams: bool
+    dots: bool = False
 
 
 def told_ctas(func: Func, target: Target) -> int | None:
@@ -37,9 +38,8 @@ def told_ctas(func: Func, target: Target) -> int | None:
 
 
 def open_occupancy(func: Func, target: Target) -> OpenOccupancy | None:
-    """What to ask ptxas of a function at PLACED; None where it is told.  Nothing is asked of kernels of dots:
-    their registers are accumulators."""
-    dots = any(o.kind in mma.PRODUCTS for o in walk(func.body))
-    if dots or told_ctas(func, target) is not None:
+    """What to ask ptxas of a function at PLACED; None where it is told."""
+    if told_ctas(func, target) is not None:
         return None
-    return OpenOccupancy(func.attrs["threads"], streams(func.body))
+    dots = any(o.kind in mma.PRODUCTS for o in walk(func.body))
+    return OpenOccupancy(func.attrs["threads"], streams(func.body), dots)

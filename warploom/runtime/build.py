@@ -241,8 +241,14 @@ def best_occupancy(
 def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> list[int]:
     """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
     only load no more than make ENOUGH_THREADS; else first one more, and half as many at last where ptxas
-    spilled to save registers.  None where it found the registers for as many threads as there can be."""
+    spilled to save registers.  None where it found the registers for as many threads as there can be.  Of
+    kernels of dots ptxas is asked only where it spills without need: at times it takes a few registers of
+    those that it may, and keeps whole accumulators in memory."""
     threads, file = asked.threads, target.registers
+    if asked.dots:
+        may = file.per_sm // (threads * (file.per_thread + 1))
+        spared = build.spill_bytes and build.registers < file.per_thread - file.unit
+        return [max(1, may)] if spared else []
     each = max(1, -(-build.registers // file.unit)) * file.unit * threads
     most = target.grid.threads_per_sm // threads
     fit = min(file.per_sm // each, most)
