@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +60,9 @@ def check(
 
 def compile_one(met: Met) -> None:
     """What a launch compiles to, into `met.told`."""
+    print(
+        f"{met.name}: {met.facts()['arguments']}", file=sys.stderr, flush=True
+    )  # should it be the last
     used = time.process_time()
     try:
         kernel = timed(

@@ -118,13 +118,14 @@ def deltas() -> Iterator[Operator]:
         yield Operator(f"{form}_gated_delta_rule", inputs, call, plain.delta)
         inputs = with_(unit_qkv, g=gates, beta=share)
         yield Operator(f"{form}_kda", inputs, op(f"{form}_kda"), plain.delta)
-        inputs = with_(unit_qkv, p=lambda s: s.unit(s.sizes.keys), g=gate, beta=share)
-        yield Operator(f"{form}_comba", inputs, op(f"{form}_comba"), plain.delta)
+        inputs = with_(comba_inputs, g=gate, beta=share)
+        yield Operator(f"{form}_comba", inputs, op(f"{form}_comba"), plain.comba)
         low_rank = plain.diagonal_plus_low_rank
         for kind, more in (("dplr", {"gk": gates}), ("iplr", {})):
             call = op(f"{form}_{kind}_delta_rule")
             inputs = with_(low_rank_inputs, **more)
-            yield Operator(f"{form}_{kind}_delta_rule", inputs, call, low_rank)
+            back = kind == "dplr"  # the other has no gradients
+            yield Operator(f"{form}_{kind}_delta_rule", inputs, call, low_rank, backward=back)
         yield Operator(f"{form}_rwkv7", rwkv7_inputs, op(f"{form}_rwkv7"), plain.rwkv7)
         yield Operator(
             f"{form}_gdn2",
@@ -182,6 +183,11 @@ def deltas() -> Iterator[Operator]:
             naive("ttt", "chunk_ttt_linear_ref"),
             sizes={"keys": 64, "values": 64},
         )
+
+
+def comba_inputs(s: Source) -> Tensors:
+    found = unit_qkv(s)
+    return found | {"p": found["k"] * 0.5}
 
 
 def low_rank_inputs(s: Source) -> Tensors:

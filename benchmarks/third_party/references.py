@@ -72,10 +72,16 @@ def rwkv6(r: Any, k: Any, v: Any, w: Any, u: Any) -> Any:
     return recurrence(r, k, v, w, bonus=u)
 
 
-def delta(q: Any, k: Any, v: Any, beta: Any, g: Any = None, p: Any = None) -> Any:
-    """The delta rule: what the state gives for k (or p) is replaced by v, as far as beta says."""
+def delta(q: Any, k: Any, v: Any, beta: Any, g: Any = None) -> Any:
+    """The delta rule: what the state gives for k is replaced by v, as far as beta says."""
     ours = beta[..., None]
-    return recurrence(q, k, v * ours, g, k if p is None else p, -k * ours)
+    return recurrence(q, k, v * ours, g, k, -k * ours)
+
+
+def comba(q: Any, k: Any, v: Any, p: Any, beta: Any, g: Any) -> Any:
+    """As the delta rule, but for what the state gave for p before it decayed."""
+    ours = beta[..., None]
+    return recurrence(q, k, v * ours, g, p, -k * ours, erase_first=True)
 
 
 def diagonal_plus_low_rank(q: Any, k: Any, v: Any, a: Any, b: Any, gk: Any = None) -> Any:
