@@ -487,3 +487,8 @@ def replaces_nothing(p):
 @bad("*f32")
 def adds_aggregates(p):
     q = Pair(1, 2) + 1  # error[operand-type]: + 1
+
+
+@bad("*f32")
+def asm_without_an_operand(p):
+    q = tl.inline_asm_elementwise("mov.u32 $0, 1;", "=r", [], tl.int32, True, 1)  # error[inline-asm]: assembly without an operand

@@ -64,6 +64,7 @@ class Numbers(Script):
         self.annotate_layout(part, whole((4, 4), 1))
         self.store(x_ptr + self.arange(0, 16), self.reshape(part, (16,)))
         self.store(i_ptr, bits + self.bitcast(a, int32) + self.cast(a, int32))
+        bits = self.inline_asm("mov.b32 $0, $1;", bits, constraints="=r,r", outputs="i32")
         self.atomic_add(self.int_to_ptr(self.ptr_to_int(i_ptr), int32), bits)
 
 

@@ -304,7 +304,16 @@ RULES: Rules[Rule] = Rules(
         Family.COMBINE: _unknown,
         Family.MOVE: _same,
         **dict.fromkeys(
-            (*arith.MATH, arith.div, arith.div_rn, arith.pow_, arith.atan2, arith.decode), _unknown
+            (
+                *arith.MATH,
+                arith.div,
+                arith.div_rn,
+                arith.pow_,
+                arith.atan2,
+                arith.decode,
+                arith.inline_asm,
+            ),
+            _unknown,
         ),
         **dict.fromkeys(EXACT, _exact),
         **dict.fromkeys(arith.COMPARE, _compare),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from warploom.codegen import (
     lower_arith,
+    lower_asm,
     lower_boxes,
     lower_casts,
     lower_control,
@@ -24,6 +25,7 @@ LOWER: dict[OpKind, Lowering] = {
     **lower_arith.LOWER,
     **lower_boxes.LOWER,
     **lower_casts.LOWER,
+    **lower_asm.LOWER,
     **lower_control.LOWER,
     **lower_dots.LOWER,
     **lower_hopper.LOWER,

@@ -334,6 +334,12 @@ def _decode(x: Expressions, o: Op) -> str:
     return call("decode", x.full(o.operands[0]), repr(o.attrs["encoding"]))
 
 
+@value(arith.inline_asm, says="asm constraints outputs output pack")
+def _inline_asm(x: Expressions, o: Op) -> str:
+    told = [f"{n}={o.attrs[n]!r}" for n in ("constraints", "outputs", "output", "pack")]
+    return call("inline_asm", repr(o.attrs["asm"]), *map(x.full, o.operands), *told)
+
+
 @value(arith.int_to_ptr, says="dtype")
 def _int_to_ptr(x: Expressions, o: Op) -> str:
     return call("int_to_ptr", x.full(o.operands[0]), x.dtype(o.attrs["dtype"]))

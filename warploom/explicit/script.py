@@ -47,7 +47,7 @@ from warploom.frontend.refuse import one_of, refuse
 from warploom.frontend.source import capture
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, control, regs, smem, task, tile
-from warploom.ir.types import Scalar, Shared, Tile, i32
+from warploom.ir.types import DTYPES, Scalar, Shared, Tile, i32
 
 
 class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, Namespaces):
@@ -297,6 +297,21 @@ class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, N
         return shapes.arange(start, end)
 
     @builtin
+    def inline_asm(
+        self,
+        asm: str,
+        *operands: Operand,
+        constraints: str,
+        outputs: str,
+        output: int = 0,
+        pack: int = 1,
+    ) -> Any:
+        """PTX on elements, `pack` at a time, as Triton's inline_asm_elementwise; of its results, whose dtypes
+        `outputs` lists ("f32,i32"), number `output`."""
+        dtypes = tuple(DTYPES[name] for name in outputs.split(","))
+        found = elementwise.inline_asm_elementwise(asm, constraints, operands, dtypes, True, pack)
+        return found[output]
+
     def int_to_ptr(self, x: Operand, dtype: Any) -> Any:
         """The addresses x (int64), as pointers to elements of dtype."""
         return elementwise.int_to_ptr(x, dtype)

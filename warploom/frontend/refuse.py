@@ -26,6 +26,7 @@ ADVICE: dict[str, str] = {
     "dot-scale": "load scales of (M, K/32) and (N, K/32) as uint8, or (M, K/16) and (N, K/16) as float8e4nv",
     "dot-shape": "load the operand with the other shape, or transpose it with tl.trans(b)",
     "dtype-mismatch": "cast one side with .to(dtype)",
+    "inline-asm": "give a constraint for each register: =r,=r,r for two results and an operand",
     "mask-shape": "build the mask from the same offsets as the pointer",
     "not-a-pointer": "add offsets to a pointer argument: ptr + offsets",
     "pointer-offset": "divide integers by //, or cast the offset with .to(tl.int32)",

@@ -42,7 +42,6 @@ NOT_YET = {
     "float8e4b15": "a format of other chips",
     "float8e4b8": "a format of other chips",
     "float8e5b16": "a format of other chips",
-    "inline_asm_elementwise": "write it with the functions of tl",
 }
 
 # Ops cheap enough, and without effects, to be computed for both arms of a ternary; a division is not, since

@@ -18,6 +18,7 @@ import numpy as np
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, scaled, task, tile
 from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64, pointee_of
+from warploom.sim import ptx
 from warploom.sim import scaled as scales
 from warploom.sim.addresses import address_of, pointer_at
 from warploom.sim.report import MemoryFault
@@ -217,6 +218,11 @@ def _int_to_ptr(o: Op, x: Any) -> Any:
 @_pure(arith.ptr_to_int)
 def _ptr_to_int(o: Op, p: Any) -> Any:
     return address_of(p, pointee_of(o.operands[0].type).bytes)
+
+
+@_pure(arith.inline_asm)
+def _inline_asm(o: Op, *xs: Any) -> Any:
+    return ptx.elementwise(o, *xs)
 
 
 @_pure(tile.splat)

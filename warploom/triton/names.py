@@ -70,6 +70,7 @@ MODULES = {
             "debug_barrier": "nothing: a kernel's own order holds for all of its accesses",
             "device_assert": "runs in debug builds (the knob `debug`), and on the CPU",
             "dot": _PRECISION,
+            "inline_asm_elementwise": "`is_pure=False` changes nothing; the CPU knows the usual instructions",
             "map_elementwise": "the function is inlined on whole tiles: both arms of its ifs are computed",
             "max_constancy": "nothing: constancy is derived from the index arithmetic",
             "max_contiguous": "nothing: contiguity is derived from the index arithmetic",

@@ -15,12 +15,13 @@ from warploom.frontend.coerce import (
     is_literal,
     static_bool,
     static_dtype,
+    static_int,
 )
 from warploom.frontend.language.core import builtin, method
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import OpKind, Value
 from warploom.ir.ops import arith
-from warploom.ir.types import DType, Pointer, bf16, f32, f64, i64, u8, u16, u32, u64
+from warploom.ir.types import DType, Pointer, bf16, f32, f64, i8, i64, u8, u16, u32, u64
 
 __all__ = [
     "PropagateNan",
@@ -38,6 +39,7 @@ __all__ = [
     "fdiv",
     "floor",
     "fma",
+    "inline_asm_elementwise",
     "log",
     "log2",
     "maximum",
@@ -57,6 +59,43 @@ __all__ = [
 ]  # fmt: skip
 
 Function = Callable[[Operand], Tensor]
+
+
+@builtin
+def inline_asm_elementwise(
+    asm: str, constraints: str, args: Any, dtype: Any, is_pure: bool, pack: int
+) -> Any:
+    """PTX on each element of tiles or numbers (broadcast to one shape).
+
+    $0 … are the results, then the args, in registers that `constraints` names ("=r,r": bits of 32, h of 16,
+    l of 64; f, d).  `pack` elements at a time; those narrower than a register share one.  dtype: of the
+    result, or of several in a tuple.  It may have no effects beside its results (is_pure changes nothing).
+
+    The CPU knows moves, conversions, integer, bit and float arithmetic, comparisons; other instructions run
+    on the GPU alone.
+
+    y = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+    """
+    emitter = current()
+    several = isinstance(dtype, tuple)
+    dtypes = [static_dtype(d, "a result's dtype") for d in (dtype if several else (dtype,))]
+    given = emitter.broadcast(*(args if isinstance(args, tuple | list) else (args,)))
+    if not given:
+        refuse("inline-asm", "assembly without an operand", "give it a tile or a number")
+    static_bool(is_pure, "is_pure")
+    found = tuple(
+        emitter.emit(
+            arith.inline_asm,
+            *(emitter.cast(v, i8) if emitter.number(v).kind == "bool" else v for v in given),
+            asm=asm,
+            constraints=constraints,
+            outputs=",".join(d.name for d in dtypes),
+            output=i,
+            pack=static_int(pack, "pack"),
+        )
+        for i in range(len(dtypes))
+    )
+    return found if several else found[0]
 
 
 @builtin

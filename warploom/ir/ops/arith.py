@@ -6,10 +6,12 @@ At PLACED equal types include equal layouts, so these rules are the layout check
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from warploom.ir.core import HARDWARE, KINDS, Family, Op, OpKind, Type, Value, op, require
 from warploom.ir.types import (
+    DTYPES,
     DType,
     Pointer,
     Scalar,
@@ -284,7 +286,57 @@ def _elements(t: Type, elem: DType | Pointer) -> Type:
     return elem if isinstance(elem, Pointer) else Scalar(elem)
 
 
-NOT_FOLDED = frozenset((addptr, bitcast, int_to_ptr, ptr_to_int))  # of known numbers
+@dataclass(frozen=True)
+class AsmOperand:
+    """One operand of inline assembly: its letter (r, h, l: bits of 32, 16, 64; f, d), how many registers it
+    has in one run, and how many elements each holds."""
+
+    letter: str
+    registers: int
+    elements: int
+
+
+LETTER_BITS = {"r": 32, "h": 16, "l": 64, "f": 32, "d": 64}
+
+
+def asm_operands(
+    constraints: str, outputs: Sequence[DType], inputs: Sequence[DType], pack: int
+) -> list[AsmOperand]:
+    """The operands of inline assembly, outputs first.  RuleError where the constraints don't fit them."""
+    letters = [c.strip() for c in constraints.split(",") if c.strip()]
+    found = []
+    for dtype, prefix in (*((d, "=") for d in outputs), *((d, "") for d in inputs)):
+        first = letters[0].lstrip("=&") if letters else ""
+        fits = first in LETTER_BITS and letters[0].startswith("=") == bool(prefix)
+        require(fits, f"no constraint for an operand of {dtype} in {constraints!r}", "inline-asm")
+        each = max(1, LETTER_BITS[first] // dtype.bits)
+        ok = dtype.bits <= LETTER_BITS[first] and (
+            first not in "fd" or dtype.name == f"f{dtype.bits}"
+        )
+        require(ok, f"the constraint {letters[0]} doesn't take {dtype}", "inline-asm")
+        count = max(1, pack // each)
+        same = letters[:count] == [letters[0]] * count
+        require(same, f"{dtype} needs {count} × {letters[0]} for pack={pack}", "inline-asm")
+        letters = letters[count:]
+        found.append(AsmOperand(first, count, min(each, pack)))
+    require(not letters, f"constraints without an operand: {', '.join(letters)}", "inline-asm")
+    return found
+
+
+@_pointwise
+def inline_asm(
+    x: Type, *more: Type, asm: str, constraints: str, outputs: str, output: int, pack: int
+) -> Type:
+    """PTX on elements, `pack` at a time ($0 … as LLVM numbers them: outputs, then operands); gives output
+    number `output`, whose dtypes `outputs` lists.  It has no effects beside its outputs."""
+    for y in more:
+        require(shape_of(y) == shape_of(x), f"inline_asm of {x} and {y}", "shape-mismatch")
+    dtypes = [DTYPES[name] for name in outputs.split(",")]
+    asm_operands(constraints, dtypes, [dtype_of(v) for v in (x, *more)], pack)
+    return like(x, dtypes[output])
+
+
+NOT_FOLDED = frozenset((addptr, bitcast, inline_asm, int_to_ptr, ptr_to_int))  # of known numbers
 
 UNARY: frozenset[OpKind] = frozenset((neg, abs_, not_, *MATH))
 COMPARE: frozenset[OpKind] = frozenset((lt, le, gt, ge, eq, ne))

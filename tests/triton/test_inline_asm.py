@@ -1,0 +1,191 @@
+"""tl.inline_asm_elementwise: on the oracle, which reads the PTX, on the simulator, and compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom.triton as triton
+import warploom.triton.language as tl
+from warploom.errors import CompileError
+from warploom.sim.report import SimError
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@triton.jit
+def floats(x_ptr: Any, o_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    y = tl.inline_asm_elementwise(
+        "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+    z = tl.inline_asm_elementwise(
+        "add.f32 $0, $1, $2;", "=f,f,f", [x, 1.5], dtype=tl.float32, is_pure=True, pack=1
+    )
+    tl.store(o_ptr + i, y)
+    tl.store(o_ptr + N + i, z)
+
+
+@triton.jit
+def of_four(a_ptr: Any, b_ptr: Any, c_ptr: Any, d_ptr: Any, B: tl.constexpr) -> None:
+    i = tl.arange(0, B)
+    a = tl.load(a_ptr + i)
+    b = tl.load(b_ptr + i)
+    c, d = tl.inline_asm_elementwise(
+        asm="""
+    {
+        .reg .b8 part<4>;
+        mov.b32 {part0, part1, part2, part3}, $8;
+        cvt.u32.u8 $0, part0;
+        cvt.u32.u8 $1, part1;
+        cvt.u32.u8 $2, part2;
+        cvt.u32.u8 $3, part3;
+    }
+    cvt.rn.f32.s32 $4, $0;
+    cvt.rn.f32.s32 $5, $1;
+    cvt.rn.f32.s32 $6, $2;
+    cvt.rn.f32.s32 $7, $3;
+    max.f32 $4, $4, $9;  // the larger one
+    max.f32 $5, $5, $10;
+    max.f32 $6, $6, $11;
+    max.f32 $7, $7, $12;
+    """,
+        constraints="=r,=r,=r,=r,=r,=r,=r,=r,r,r,r,r,r",
+        args=[a, b],
+        dtype=(tl.int32, tl.float32),
+        is_pure=True,
+        pack=4,
+    )
+    tl.store(c_ptr + i, c)
+    tl.store(d_ptr + i, d)
+
+
+@triton.jit
+def bits(x_ptr: Any, o_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    h = tl.inline_asm_elementwise(
+        "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [x], dtype=tl.float16, is_pure=True, pack=2
+    )
+    g = tl.inline_asm_elementwise(
+        "fma.rn.f16x2 $0, $1, $1, $1;", "=r,r", [h], dtype=tl.float16, is_pure=True, pack=2
+    )
+    u = x.to(tl.int32, bitcast=True)
+    p = tl.inline_asm_elementwise(
+        "prmt.b32 $0, $1, $1, 0x0123;", "=r,r", [u], dtype=tl.int32, is_pure=True, pack=1
+    )
+    q = tl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.lt.f32 p, $1, 0f00000000; selp.b32 $0, 7, 9, p; }",
+        "=r,f",
+        [x],
+        dtype=tl.int32,
+        is_pure=True,
+        pack=1,
+    )
+    r = tl.inline_asm_elementwise(
+        "lop3.b32 $0, $1, 0xff00, 0x12340000, 0xea; shr.u32 $0, $0, 3;",
+        "=r,r",
+        [u],
+        dtype=tl.int32,
+        is_pure=True,
+        pack=1,
+    )
+    tl.store(o_ptr + i, g.to(tl.float32))
+    tl.store(o_ptr + N + i, p.to(tl.float32, bitcast=True))
+    tl.store(o_ptr + 2 * N + i, q.to(tl.float32))
+    tl.store(o_ptr + 3 * N + i, r.to(tl.float32, bitcast=True))
+
+
+def on_both(kernel: Any, args: list[Any], outs: list[Any], **constexprs: Any) -> None:
+    """Leaves in `outs` what the oracle computes; the simulator's bits are the same, and NVRTC takes the text."""
+    kernel[(1,)](*args, *outs, **constexprs)
+    found = [np.zeros_like(o) for o in outs]
+    compiled = kernel.compile_for(*args, *found, grid=(1,), **constexprs)
+    compiled.simulate(*args, *found, grid=(1,))
+    assert [f.tobytes() for f in found] == [o.tobytes() for o in outs]
+    assert compiled.resources.spill_bytes == 0
+
+
+def test_floats() -> None:
+    x, out = numbers(256), np.zeros((2, 256), np.float32)
+    on_both(floats, [x], [out], N=256)
+    np.testing.assert_allclose(out, [np.tanh(x), x + 1.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [256, 1024])
+def test_four_elements_at_a_time_and_two_results(n: int) -> None:
+    a = np.random.default_rng(n).integers(0, 255, n, dtype=np.uint8)
+    b, c, d = numbers(n) * 200, np.zeros(n, np.int32), np.zeros(n, np.float32)
+    on_both(of_four, [a, b], [c, d], B=n)
+    assert np.array_equal(c, a)
+    np.testing.assert_allclose(d, np.maximum(a, b))
+
+
+def test_bits_and_halves() -> None:
+    x, out = numbers(512), np.zeros((4, 512), np.float32)
+    on_both(bits, [x], [out], N=512)
+    half, u = x.astype(np.float16).astype(np.float32), x.view(np.uint32)
+    np.testing.assert_allclose(out[0], (half * half + half).astype(np.float16), rtol=2e-3)
+    assert np.array_equal(out[1].view(np.uint32), u.byteswap())
+    assert np.array_equal(out[2], np.where(x < 0, 7, 9))
+    assert np.array_equal(out[3].view(np.uint32), ((u & 0xFF00) | 0x12340000) >> 3)
+
+
+def of_text(asm: str, constraints: str, pack: int = 1) -> Any:
+    @triton.jit
+    def kernel(out_ptr: Any) -> None:
+        i = tl.arange(0, 8)
+        x = tl.inline_asm_elementwise(asm, constraints, [i], tl.int32, is_pure=True, pack=pack)
+        tl.store(out_ptr + i, x)
+
+    return kernel
+
+
+# (text, what it makes of 0 … 7), for one register of 32 bits
+TEXTS = [
+    ("add.s32 $0, $1, -3;", lambda i: i - 3),
+    ("mad.lo.s32 $0, $1, $1, 5;", lambda i: i * i + 5),
+    ("mul.hi.u32 $0, $1, 0x80000000;", lambda i: i // 2),
+    ("{ .reg .u32 t; shl.b32 t, $1, 4; xor.b32 $0, t, 0xff; }", lambda i: i << 4 ^ 0xFF),
+    ("bfe.u32 $0, $1, 1, 2;", lambda i: i >> 1 & 3),
+    ("{ .reg .pred p; setp.ge.s32 p, $1, 4; mov.u32 $0, 1; @p mov.u32 $0, 2; @!p add.u32 $0, $0, 5; }",
+     lambda i: np.where(i >= 4, 2, 6)),
+    ("popc.b32 $0, $1;", lambda i: np.bitwise_count(i)),
+    ("clz.b32 $0, $1;", lambda i: [32 - int(v).bit_length() for v in i]),
+    ("brev.b32 $0, $1; shr.u32 $0, $0, 29;", lambda i: [int(f"{v:03b}"[::-1], 2) for v in i]),
+    ("not.b32 $0, $1; neg.s32 $0, $0;", lambda i: i + 1),
+    ("min.s32 $0, $1, 3; max.s32 $0, $0, 1;", lambda i: np.clip(i, 1, 3)),
+    ("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $1; mov.b32 $0, {hi, lo}; shr.u32 $0, $0, 16; }", lambda i: i),
+    ("{ .reg .f32 f; cvt.rn.f32.s32 f, $1; div.rn.f32 f, f, 0f40000000; cvt.rmi.s32.f32 $0, f; }",
+     lambda i: i // 2),
+    ("div.s32 $0, $1, 3; rem.s32 $0, $0, 2;", lambda i: i // 3 % 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "means"), TEXTS)
+def test_instructions(text: str, means: Any) -> None:
+    out = np.zeros(8, np.int32)
+    kernel = of_text(text, "=r,r")
+    kernel[(1,)](out)
+    assert np.array_equal(out, means(np.arange(8)))
+    assert "asm volatile" in kernel.compile_for(out, grid=(1,)).cuda
+
+
+def test_what_the_cpu_does_not_know() -> None:
+    with pytest.raises(SimError, match=r"doesn't know `mma\.sync"):
+        of_text("mma.sync $0, $1;", "=r,r")[(1,)](np.zeros(8, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("constraints", "pack", "says"),
+    [("=r", 1, "no constraint for"), ("=r,r,r", 1, "without an operand"), ("=f,r", 1, "doesn't take"),
+     ("=r,r", 2, "needs 2"), ("=x,r", 1, "no constraint for")],
+)  # fmt: skip
+def test_constraints_that_do_not_fit(constraints: str, pack: int, says: str) -> None:
+    with pytest.raises(CompileError, match=says):
+        of_text("mov.b32 $0, $1;", constraints, pack)[(1,)](np.zeros(8, np.int32))
