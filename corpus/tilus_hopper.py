@@ -3,7 +3,8 @@
 to four consumers and an epilogue by the producer.  Nothing here but `import tilus`: run it with
 
     warploom run corpus/tilus_hopper.py            # small, in the simulator
-    warploom run corpus/tilus_hopper.py 8192       # on a GPU, beside torch.matmul
+    warploom run corpus/tilus_hopper.py 8192       # on a GPU, all schedules, beside torch.matmul
+    warploom run corpus/tilus_hopper.py 8192 InFlight FourConsumers
 
 C (m, n) = A (m, k) · B (n, k)ᵀ, all float16.
 """
@@ -582,8 +583,8 @@ def tell(name: str, size: int, run) -> None:
     print(f"{name}: {ms:.4f} ms, {2e-9 * size**3 / ms:.0f} TFLOP/s")
 
 
-def main(size: int | None = None) -> None:
-    if size is None:  # in the simulator, with the first schedule of each
+def main(size: str = "", *names: str) -> None:
+    if not size:  # in the simulator, with the first schedule of each
         rng = np.random.default_rng(0)
         m, n, k = 256, 128, 192
         a, b = (rng.integers(-3, 4, (rows, k)).astype(np.float16) for rows in (m, n))
@@ -595,10 +596,11 @@ def main(size: int | None = None) -> None:
         return
     import torch
 
+    size = int(size)
     a, b = (torch.randn(size, size, device="cuda").half() for _ in range(2))
     c, expected = torch.empty_like(a), a @ b.T
     tell("torch", size, lambda: torch.matmul(a, b.T, out=expected))
-    for step in LADDER:
+    for step in (s for s in LADDER if s.__name__ in names or not names):
         product = step()
         product(size, size, size, a, b, c)
         torch.testing.assert_close(c, expected, atol=1e-1, rtol=1e-2)
@@ -606,4 +608,4 @@ def main(size: int | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 """Idioms of Tilus's: scans, scatters, atomics, semaphores, random numbers, `out=`, elements, and who holds what."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,10 @@ import warploom.tilus as tilus
 from warploom.errors import CompileError
 from warploom.ir.core import walk
 from warploom.ir.ops import task
+from warploom.runtime import script
+from warploom.runtime.autotune import Candidate, Verdict
+from warploom.runtime.binding import Call
+from warploom.runtime.config import Config
 from warploom.tilus import float16, float32, int32, uint32, uint64
 from warploom.tilus.utils import cdiv
 
@@ -342,6 +347,37 @@ def test_a_grid_without_programs_is_checked():
     assert "error[" not in str(WholeTiles().check(256, p))
     WholeTiles()(256, p)
     assert (p == 256).all()
+
+
+@tilus.autotune("times", [1, 2, 3])
+class Tuned(tilus.Script):
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+
+    def __call__(self, p: ~float32):
+        self.attrs.blocks = self.attrs.warps = 1
+
+
+@pytest.mark.parametrize(("broken", "chosen"), [((), 1), ((1,), 2), ((1, 2), 0), ((0, 1, 2), None)])
+def test_the_fastest_schedule_that_is_not_broken(monkeypatch, broken, chosen):
+    tuned, names = Tuned(), ["first", "second", "third"]
+    made = [Candidate(i, Config({"times": i + 1}), kernel=name) for i, name in enumerate(names)]
+    times = {str(c.config): ms for c, ms in zip(made, (3.0, 1.1, 1.2), strict=True)}
+
+    def check(kernel, fields):
+        if names.index(kernel) in broken:
+            raise CompileError("race", f"{kernel} is broken")
+
+    monkeypatch.setattr(script, "check_first_launch", check)
+    choose = functools.partial(
+        tuned._first_sound, made, Verdict(1, times, {}), Call((), (), (), None)
+    )
+    if chosen is not None:
+        assert choose() is tuned.scripts[chosen]
+        return
+    with pytest.raises(CompileError, match="second is broken"):
+        choose()
 
 
 class Any(tilus.Script):

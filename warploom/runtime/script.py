@@ -469,12 +469,7 @@ class TunedScript:
             return made
 
         candidates = on_threads(one, range(len(self.scripts)))
-        for c in candidates:
-            if c.kernel is not None and not c.skipped:
-                try:
-                    check_first_launch(c.kernel, call.fields)
-                except WarploomError as e:
-                    c.skipped = str(e).splitlines()[0]
+        launched = call
         own = [c.kernel.plan.workspaces for c in candidates if c.kernel is not None]
         if any(own):  # all that are timed get the same memory
             for c in candidates:
@@ -487,8 +482,25 @@ class TunedScript:
             verdict: Verdict = judge(candidates, worker, name)
         finally:
             worker.close()
-        best: Script = self.scripts[verdict.best]
-        return best
+        return self._first_sound(candidates, verdict, launched)
+
+    def _first_sound(self, candidates: Sequence[Candidate], verdict: Verdict, call: Call) -> Script:
+        """The fastest schedule that the check lets be launched; timing, on copies in a process of its own,
+        needs no check.  Raises what it says of the fastest where there is none."""
+        timed = [c for c in candidates if str(c.config) in verdict.times]
+        timed.sort(key=lambda c: (c.index != verdict.best, verdict.times[str(c.config)]))
+        refused: WarploomError | None = None
+        for c in timed:
+            assert c.kernel is not None
+            try:
+                check_first_launch(c.kernel, call.fields)
+            except WarploomError as e:
+                refused = refused or e
+                continue
+            found: Script = self.scripts[c.index]
+            return found
+        assert refused is not None
+        raise refused
 
     def __getattr__(self, name: str) -> Any:
         if name in ("compile", "compile_for", "check", "simulate", "timeline", "explain", "bind"):

@@ -44,7 +44,7 @@ class Served(MetaPathFinder, Loader):
         except ModuleNotFoundError as error:
             if error.name != own:
                 raise
-            text = f"No module named {name!r} (warploom serves {root}: docs/triton.md)"
+            text = f"No module named {name!r} (warploom serves {root}: docs/{root}.md)"
             raise ModuleNotFoundError(text, name=name) from None
 
 
