@@ -110,6 +110,19 @@ def test_a_thread_that_never_touched_cuda() -> None:
     assert torch.equal(c, exact(a, b))
 
 
+def test_a_thread_that_never_touched_cuda_encodes_its_tensor_maps() -> None:
+    """As the threads of torch's autograd, that run a backward pass first of all."""
+    a, b, c = operands(256, 320, 192)
+    assert gemm_pointers.prepare(*gemm_args(a, b, c), grid=(1,), **META, **SPECIALIZED) is not None
+    new = a.clone(), b.T.clone().T, torch.empty_like(c)  # addresses that no map was encoded for
+    call = lambda: gemm_pointers.prepare(*gemm_args(*new), grid=(1,), **META, **SPECIALIZED)()  # noqa: E731
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    assert torch.equal(new[2], exact(a, b))
+
+
 def test_a_thread_without_context_makes_no_call_that_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -74,6 +74,7 @@ def test_devices_are_made_ready_once_and_maps_encoded_once() -> None:
         kernel.prepare(0, (1, 1, 1), (pointer, *ARGS[1:]))()
     kernel.prepare(1, (1, 1, 1), ARGS)
     assert driver.prepared == [(0, 200_000), (1, 200_000)]
+    assert driver.entered[:2] == [0, 0]  # for each map that was encoded, before the launch
     assert [key[0] for _, key in driver.encoded] == [1 << 20, 1 << 21]
 
 
@@ -129,6 +130,7 @@ def test_each_thread_enters_once_on_the_default_stream() -> None:
     """And no call is made that a driver has to refuse: compute-sanitizer reports those."""
     driver = FakeDriver()
     prepared = loaded(driver).prepare(0, (1, 1, 1), ARGS)
+    driver.entered.clear()  # for its tensor maps
 
     entered: list[int] = []
 

@@ -525,7 +525,8 @@ class LoadedKernel:
             with self._lock:
                 self.driver.prepare(self.function, device, self.plan.shared_bytes)
                 self._ready.add(device)
-        maps = [self._map(i, m, k) for i, (m, k) in enumerate(zip(self._wanted, keys, strict=True))]
+        wanted = enumerate(zip(self._wanted, keys, strict=True))
+        maps = [self._map(device, i, m, k) for i, (m, k) in wanted]
         made = Prepared(self, device, grid)
         try:
             made.fill(maps, scalars)
@@ -544,10 +545,13 @@ class LoadedKernel:
             self._ready.add(device)
         return self.driver.resident(self.plan, self.function, device)
 
-    def _map(self, index: int, m: MapParam, key: MapKey) -> bytes:
+    def _map(self, device: int, index: int, m: MapParam, key: MapKey) -> bytes:
         data = self._maps.get((index, key))
         if data is None:
             if len(self._maps) >= MAPS_KEPT:
                 self._maps.clear()
+            self.driver.enter(
+                device
+            )  # a thread of torch's autograd may have no context, which encoding needs
             data = self._maps[index, key] = self.driver.encode(m, key)
         return data
