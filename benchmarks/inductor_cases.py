@@ -264,6 +264,17 @@ def integer_reductions(m: Maker) -> Case:
 
 
 @case
+def cooperative_reductions(m: Maker) -> Case:
+    x = m(16, m.n(1 << 18), dtype=m.torch.float32, grad=False)
+    return Case(
+        lambda x: (x.sum(-1), x.amax(-1), x.var(-1), x.softmax(-1)),
+        [x],
+        forward_only=True,
+        options={"triton.force_cooperative_reductions": True},
+    )
+
+
+@case
 def sum_of_all(m: Maker) -> Case:
     return Case(lambda x: (x.float() * 1.5).sum(), [m(m.n(8192), m.n(8192))])
 

@@ -13,6 +13,7 @@ import warploom.triton as triton
 import warploom.triton.language as tl
 from warploom.runtime.hooks import AROUND_COMPILE
 from warploom.triton.compiler import ASTSource, CompiledKernel, make_backend
+from warploom.triton.report import Report
 
 H100 = triton.backends.compiler.GPUTarget("cuda", 90, 32)
 OPTIONS = {"num_warps": 4, "num_stages": 1, "debug": True, "launch_pdl": False}
@@ -115,6 +116,20 @@ def test_who_compiles_is_told_of(scale: Any) -> None:
     assert met == ["scale"]
 
 
+def test_a_refusal_is_reported_though_nothing_is_launched(scale: Any) -> None:
+    report = Report()
+    report.start()
+    try:
+        source = ASTSource(
+            scale, {"in_ptr0": "*fp32", "out_ptr0": "i32", "xnumel": "i32"}, {"XBLOCK": 64}
+        )
+        with pytest.raises(triton.CompilationError):
+            triton.compile(source, target=H100)
+    finally:
+        report.stop()
+    assert list(report.lines())[-1] == "1 kernels met, 1 refused"
+
+
 def test_the_backend_is_found_by_its_target() -> None:
     (backend,) = triton.backends.backends.values()
     assert backend.compiler is type(make_backend(H100))
@@ -170,3 +185,30 @@ def test_scans_and_reductions_of_a_tuple_of_one_give_one() -> None:
     sums, out = np.zeros_like(x), np.zeros(2, np.float32)
     tuples_of_one[(1,)](x, sums, out, 8)
     assert (sums == np.cumsum(x) + 7).all() and (out == [28, 7]).all()
+
+
+def next_power(n: Any) -> Any:
+    return tl.constexpr(triton.next_power_of_2(n.value))
+
+
+def only_with(mask: Any, value: Any) -> Any:
+    return tl.constexpr(None) if isinstance(mask, tl.constexpr) and mask.value is None else value
+
+
+next_power.__triton_builtin__ = only_with.__triton_builtin__ = True  # type: ignore[attr-defined]
+
+
+@triton.jit
+def calls_builtins_of_others(x_ptr: Any, N: tl.constexpr) -> None:
+    BLOCK: tl.constexpr = next_power(N)
+    at = tl.arange(0, BLOCK)
+    mask = at < N
+    kind: tl.constexpr = tl.core._unwrap_if_constexpr(tl.float32)
+    x = tl.load(x_ptr + at, mask, other=only_with(mask, 3.0))
+    tl.store(x_ptr + at, x + tl.sum(x).to(kind), at < N + 1)
+
+
+def test_functions_that_another_library_marks_as_builtins() -> None:
+    x = np.ones(8, np.float32)
+    calls_builtins_of_others[(1,)](x, 5)
+    assert (x == [15, 15, 15, 15, 15, 17, 1, 1]).all()

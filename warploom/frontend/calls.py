@@ -163,6 +163,11 @@ class Calls(ABC):
                 return out.value if isinstance(out, Constexpr) else out
         if isinstance(fn, type) and hasattr(fn, FIELDS):
             return aggregates.made(self, node, fn, args, kwargs)
+        if getattr(fn, "__triton_builtin__", False):  # another library's, which takes constexprs so
+            given = [a if isinstance(a, Value) else Constexpr(a) for a in args]
+            with self.at(node):
+                out = fn(*given, **kwargs)
+                return out.value if isinstance(out, Constexpr) else out
         if isinstance(fn, type) and issubclass(fn, tuple) and hasattr(fn, "_fields"):
             return self._named_tuple(node, fn, args, kwargs)
         if getattr(fn, "__warploom_constexpr__", None) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from warploom.errors import ReportedError
 from warploom.runtime.compiled import CompiledKernel
-from warploom.runtime.hooks import AROUND
+from warploom.runtime.hooks import AROUND, AROUND_COMPILE
 from warploom.runtime.jit import JITFunction
 
 
@@ -37,9 +37,24 @@ class Report:
 
     def start(self) -> None:
         AROUND.append(self.around)
+        AROUND_COMPILE.append(self.around_compile)
 
     def stop(self) -> None:
         AROUND.remove(self.around)
+        AROUND_COMPILE.remove(self.around_compile)
+
+    def around_compile(self, source: Any, compile: Callable[[], Any]) -> Any:
+        """What compile() gives; a refusal counts, though nothing is launched."""
+        try:
+            return compile()
+        except ReportedError as error:
+            self._of(source.fn.live()).refusals[str(error).splitlines()[0]] = None
+            raise
+
+    def _of(self, kernel: JITFunction) -> Met:
+        code = kernel.fn.__code__
+        place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        return self.met.setdefault(kernel, Met(place))
 
     def around(
         self,
@@ -49,10 +64,7 @@ class Report:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> CompiledKernel | None:
-        code = kernel.fn.__code__
-        met = self.met.setdefault(
-            kernel, Met(f"{Path(code.co_filename).name}:{code.co_firstlineno}")
-        )
+        met = self._of(kernel)
         met.launches += 1
         start = time.perf_counter()
         try:

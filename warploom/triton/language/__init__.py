@@ -4,8 +4,10 @@
 import sys as _sys
 from builtins import slice as slice
 from builtins import tuple as tuple
+from typing import Any
 
 from warploom.frontend.aggregates import replaced as aggregate_replace
+from warploom.frontend.language.core import Constexpr, builtin
 from warploom.frontend.language.core import Descriptor as tensor_descriptor
 from warploom.frontend.language.core import aggregate as _aggregate
 from warploom.frontend.language.memory import (
@@ -56,6 +58,13 @@ def get_int_dtype(bitwidth: int, signed: bool) -> DType:
 
 
 _get_int_dtype = get_int_dtype
+
+
+@builtin
+def _unwrap_if_constexpr(o: Any) -> Any:
+    """What a constexpr holds; other values are themselves."""
+    return o.value if isinstance(o, Constexpr) else o
+
 
 # Triton's files, by which some import their names: all of them are in this one.
 core = standard = random = semantic = _sys.modules[__name__]
