@@ -34,10 +34,10 @@ from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, elem_of
 from warploom.layout import Layout
 from warploom.layout.choose import (
     MatrixForm,
-    TurningForm,
+    TransposingForm,
     matrix_form,
     thread_offsets,
-    turning_form,
+    transposing_form,
     vector_elements,
 )
 from warploom.layout.shared import UNIT_BYTES, Geometry
@@ -142,9 +142,9 @@ def load_tile(
             targets = ", ".join(f"{dst.name}[{first + i}]" for i in range(form.count))
             e.line(f"{call}, {targets});")
         return
-    turned = None if peer else turning_form(layout, g)
-    if turned is not None:
-        _turn(e, at, g, layout, turned, dst, hint)
+    transposing = None if peer else transposing_form(layout, g)
+    if transposing is not None:
+        _load_transposed(e, at, g, layout, transposing, dst, hint)
         return
     n = vector_elements(layout, g)
     item = g.itemsize
@@ -227,10 +227,16 @@ def _row_places(
     return lambda start: places.at(table(start), everywhere)
 
 
-def _turn(
-    e: Emitter, at: Address, g: Geometry, layout: Layout, form: TurningForm, dst: Array, hint: str
+def _load_transposed(
+    e: Emitter,
+    at: Address,
+    g: Geometry,
+    layout: Layout,
+    form: TransposingForm,
+    dst: Array,
+    hint: str,
 ) -> None:
-    """Bytes turned on their way from a slot: ldmatrix.trans, then two words of each pair of registers."""
+    """Bytes transposed on their way from a slot: ldmatrix.trans, then two words of each pair of registers."""
     units = thread_offsets(layout, g) // UNIT_BYTES * UNIT_BYTES
     row_at = _row_places(e, at, units, form.rows, hint)
     selectors = [

@@ -135,15 +135,15 @@ def whole(shape: tuple[int, ...], warps: int) -> Layout:
 
 
 @lru_cache(maxsize=256)
-def turning(shape: tuple[int, ...], itemsize: int, inner: int, warps: int) -> Layout | None:
+def transposing(shape: tuple[int, ...], itemsize: int, inner: int, warps: int) -> Layout | None:
     """Matrices of 8- or 32-bit elements on their way from slots where the other axis is adjacent to slots
     where `inner` is; None for other sizes, and where the tile is not made of whole blocks for every warp.
 
     Bytes: a thread holds pairs of words, each 4 bytes along `inner`, of two neighbours on the other axis:
     what two 8×8 matrices of ldmatrix.trans bring together, as a 16-bit unit there is two bytes
-    (layout.choose, `turning_form`), and stmatrix takes.  In the upper half of the lanes the two neighbours
-    change places, so that the 8 rows that an stmatrix writes lie in 8 different units of a 128-byte row.
-    Blocks are 16×16.
+    (layout.choose, `transposing_form`), and stmatrix takes.  In the upper half of the lanes
+    the two neighbours change places, so that the 8 rows that an stmatrix writes lie in 8
+    different units of a 128-byte row.  Blocks are 16×16.
 
     Words: a thread holds 4×4 blocks, which it reads and writes in vectors of 16 bytes.  8 lanes that are
     served together go along the diagonal, so that both their reads and their writes, in rows swizzled by 128
@@ -152,13 +152,13 @@ def turning(shape: tuple[int, ...], itemsize: int, inner: int, warps: int) -> La
     if len(shape) != 2 or itemsize not in (1, 4):
         return None
     return (
-        _turning_words(shape, inner, warps)
+        _transposing_words(shape, inner, warps)
         if itemsize == 4
-        else _turning_bytes(shape, inner, warps)
+        else _transposing_bytes(shape, inner, warps)
     )
 
 
-def _turning_bytes(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
+def _transposing_bytes(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
     other = 1 - inner
 
     def at(axis: int, n: int) -> Vector:
@@ -180,7 +180,7 @@ def _turning_bytes(shape: tuple[int, ...], inner: int, warps: int) -> Layout | N
     return Layout(shape, reg, lanes, tuple(spread), repeats)
 
 
-def _turning_words(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
+def _transposing_words(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
     other = 1 - inner
 
     def at(axis: int, n: int) -> Vector:

@@ -314,8 +314,8 @@ def _fragment(form: MatrixForm, registers: int) -> tuple[Ints, Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class TurningForm:
-    """How ldmatrix.trans and byte permutations bring bytes into a layout that has them turned.
+class TransposingForm:
+    """How ldmatrix.trans and byte permutations bring bytes into a layout that has them transposed.
 
     A 16-bit unit is two bytes of a row: transposed, a lane holds two bytes of two rows each in one register,
     in those of a pair of matrices 2×4 bytes.  Lane l gives the address of the 16-byte unit that holds the
@@ -332,9 +332,9 @@ _PAIR = 8  # bytes that a pair of matrices brings to a lane
 
 
 @lru_cache(maxsize=1024)
-def turning_form(layout: Layout, geometry: Geometry) -> TurningForm | None:
-    """The form in which a whole tile of bytes is turned on its way from the slot to registers; None where it
-    does not fit: pairs of words, each of 4 bytes across the slot's rows, of two neighbours along them."""
+def transposing_form(layout: Layout, geometry: Geometry) -> TransposingForm | None:
+    """The form in which a whole tile of bytes is transposed on its way from the slot to registers; None where
+    it does not fit: pairs of words, each of 4 bytes across the slot's rows, of two neighbours along them."""
     if geometry.itemsize != 1 or len(layout.shape) != 2 or geometry.row_bytes % UNIT_BYTES:
         return None
     if layout.overhangs or layout.is_replicated or layout.registers % _PAIR:
@@ -369,7 +369,7 @@ def turning_form(layout: Layout, geometry: Geometry) -> TurningForm | None:
     for w in range(2):
         source = 4 * matrix(lanes, bytes_) + 2 * (bytes_ % 2) + side[0, :, 0, w, :1]
         words.append(tuple(map(int, (source << 4 * bytes_).sum(1))))
-    return TurningForm(count, tuple(rows), (words[0], words[1]))
+    return TransposingForm(count, tuple(rows), (words[0], words[1]))
 
 
 # ---- addresses

@@ -307,7 +307,7 @@ class ConsumerPartition:
         reserve = (
             self.reserve
             + self.context.headroom.consumer
-            + (r.reserve_of_turns if whole_tiles else 0)
+            + (r.reserve_of_ping_pong if whole_tiles else 0)
         )
         work = self.work(self.roles.loads)
         if not specialized and work in ("holds", "loads") and self.reserve == r.reserve:

@@ -165,7 +165,7 @@ def cycles(work: Work, form: Form, waves: int, steps: int) -> float:
         begin = cost.handover if work.walks and waves <= 1 else cost.start + cost.handover
     else:
         step = max(bound, (work.tensor + other) / form.groups + work.waited)
-        step += cost.turn / form.groups
+        step += cost.uniform_step / form.groups
         begin = cost.start
     alone = begin + steps * step + end
     return max(steps * bound, alone / min(waves, form.resident))

@@ -175,7 +175,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         return _plain(context), 0
     for o in context.dots:
         _check_dot_types(o, context.unit(o))
-        if o.attrs.get("turned"):
+        if o.attrs.get("transposed"):
             _, columns, rows, _ = tile.dot_sizes(o)
             unit = context.unit(o)
             why = f"{unit.instruction} takes multiples of {unit.m} rows: not {rows}, but {columns}"

@@ -19,7 +19,7 @@ from warploom.ir.analysis import must_run
 from warploom.ir.core import Family, Op, Value
 from warploom.ir.ops import control, mma, tile
 from warploom.ir.types import DType, Tile, elem_of, shape_of
-from warploom.layout import turning
+from warploom.layout import transposing
 from warploom.schedule import rings
 from warploom.schedule.context import Context, named
 from warploom.schedule.hints import ids, spelled
@@ -200,7 +200,7 @@ class _Assigner:
                 continue
             lands = rings.choose_via(self.context.accesses, o, relayed=True)[0] != "registers"
             warps = self.context.target.warp_group
-            if lands and turning(shape, elem.bytes, wanted, warps) is not None:
+            if lands and transposing(shape, elem.bytes, wanted, warps) is not None:
                 found.add(o)
         return frozenset(found)
 

@@ -204,9 +204,10 @@ class Registers:
     Measured with the assembler of this target, without spills: producers, by the work of a producer (the
     lightest first: `schedule/resources.py` says what each does); reserve: what a consumer takes beside the
     tiles that it holds (addresses, slots, phases, loops), reserve_of_pieces: of a main task that holds pieces
-    on their way to a slot as well, reserve_of_turns: more, of a group that takes whole tiles in turn, and so
-    holds where its next one begins; least_reserve: with less it certainly spills.  instruction_reserve: what
-    the accumulators of one instruction must leave of the registers that a kernel is launched with."""
+    on their way to a slot as well, reserve_of_ping_pong: more, of a group that takes whole tiles in turn,
+    and so holds where its next one begins; least_reserve: with less it certainly spills.
+    instruction_reserve: what the accumulators of one instruction must leave of the registers that a
+    kernel is launched with."""
 
     per_sm: int
     per_thread: int
@@ -215,7 +216,7 @@ class Registers:
     producers: Mapping[str, ProducerRegisters] = field(hash=False)
     reserve: int
     reserve_of_pieces: int
-    reserve_of_turns: int
+    reserve_of_ping_pong: int
     least_reserve: int
     instruction_reserve: int
 
@@ -257,8 +258,8 @@ class CostTable:
     waits for to the next instruction.  barrier: of a warp group.
 
     What forms of a kernel are weighed by (schedule/forms.py): start, from a program's launch until its first
-    operands are there; handover, what tasks cost it more; turn, what a step takes a uniform program's group
-    beside arithmetic; store_bytes, how fast results leave.
+    operands are there; handover, what tasks cost it more; uniform_step, what a step takes a uniform program's
+    group beside arithmetic; store_bytes, how fast results leave.
     """
 
     tensor_macs_16bit: float
@@ -279,7 +280,7 @@ class CostTable:
     scalar: float
     start: float
     handover: float
-    turn: float
+    uniform_step: float
     store_bytes: float
 
     def transfer(self, size: int) -> float:

@@ -106,9 +106,9 @@ CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(
 # floor and latency of wgmma, lanes, stores, arrivals and wake-ups.  TMA's rate and latency are what whole
 # kernels have, not the probes' of the idle chip: from the L2 an SM gets 36 bytes a cycle of lines that no
 # other wants, 84 of those that others load with it; a box is there 250 cycles after its bytes' time, in
-# kernels some 900 (what fits the GEMMs, uniform and specialized, and attention).  start, handover, turn and
-# store_bytes were fitted to 49 pairs of launches, uniform and specialized (`python -m benchmarks.choice`,
-# benchmarks/results/forms.jsonl).
+# kernels some 900 (what fits the GEMMs, uniform and specialized, and attention).  start, handover,
+# uniform_step and store_bytes were fitted to 49 pairs of launches, uniform and specialized (`python -m
+# benchmarks.choice`, benchmarks/results/forms.jsonl).
 COST = CostTable(
     tensor_macs_16bit=2048,
     in_order_macs_16bit=1090,
@@ -128,7 +128,7 @@ COST = CostTable(
     scalar=1,
     start=1000,
     handover=450,
-    turn=400,
+    uniform_step=400,
     store_bytes=32,
 )
 
@@ -147,7 +147,7 @@ REGISTERS = Registers(
     # NVRTC 13.5: 64 x 208 in 232 and 64 x 176 in 200 registers spill, 16 columns less don't.
     reserve=32,
     reserve_of_pieces=40,
-    reserve_of_turns=16,  # NVRTC 13.5: 128 x 192 in 232 registers spills, in 240 it doesn't
+    reserve_of_ping_pong=16,  # NVRTC 13.5: 128 x 192 in 232 registers spills, in 240 it doesn't
     least_reserve=16,
     instruction_reserve=28,  # with less ptxas refuses (C7602), however many setmaxnreg adds
 )

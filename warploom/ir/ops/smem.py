@@ -214,5 +214,6 @@ def stamp(buffer: Pointer, program: Scalar, *index: Scalar, site: int, capacity:
     require(capacity & (capacity - 1) == 0, f"a capacity is a power of two, not {capacity}")
 
 
+PIECEWISE = frozenset((cp_async,))  # copies of which each thread issues some pieces
 # How the threads of a task themselves read and write shared memory, each at once.
 ORDINARY = (shared_load, shared_store, shared_get, shared_put)

@@ -275,7 +275,7 @@ def dot(
     acc: Tile,
     *scales: Tile,
     max_imprecise: int | None = None,
-    turned: bool = False,
+    transposed: bool = False,
     unit: str | None = None,
 ) -> Tile:
     """acc + a @ b in acc's dtype: f64 for f64, f32 for other floats, i32 (which wraps) for 8-bit
@@ -288,7 +288,7 @@ def dot(
     order (PTX ISA, "mma").
     f32 operands are multiplied as tf32: their lowest 13 bits don't count (PTX ISA, "wgmma.mma_async",
     precision and rounding).  `max_imprecise`: FP8 partial sums are added to acc in full float32 at least
-    every so many elements of K.  `turned`: it is the transpose of the kernel's own.
+    every so many elements of K.  `transposed`: it is the transpose of the kernel's own.
     """
     for name, t in (("a", a), ("b", b)):
         require(isinstance(t, Tile), f"dot's {name} is no tile but {t}", "dot-operand")

@@ -19,7 +19,7 @@ from warploom.layout import (
     Layout,
     mma_operand,
     mma_scales,
-    turning,
+    transposing,
     wgmma_a,
     wgmma_acc,
 )
@@ -259,7 +259,7 @@ def _put(t: TaskLayouts, o: Op) -> None:
     there, here = place.type, made.operands[0].type
     assert isinstance(there, Shared) and isinstance(here, Shared)
     if there.inner != here.inner:
-        layout = turning(shape_of_tile(v), there.dtype.bytes, there.inner, t.warps)
+        layout = transposing(shape_of_tile(v), there.dtype.bytes, there.inner, t.warps)
         if layout is not None:
             t.needs(v, layout, OPERAND)
 

@@ -38,7 +38,7 @@ def limit_unrolling(func: Func, schedule: Schedule | None, target: Target) -> Fu
         return v in made and made[v].kind is arith.const
 
     def limited(o: Op, b: Builder) -> Sequence[Value] | None:
-        if o.kind is smem.cp_async and isinstance(o.operands[0].type, View):
+        if o.kind in smem.PIECEWISE and isinstance(o.operands[0].type, View):
             b.append(o.with_(attrs={**o.attrs, "unroll": PIECES}))
             return o.results
         if o.kind is not control.for_ or o.attrs.get("unroll") is not None:

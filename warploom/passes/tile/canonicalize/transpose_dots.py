@@ -30,7 +30,7 @@ from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import dtype_of, shape_of
 from warploom.target import Target
 
-TURNS = ((1, 0), (0, 2, 1))  # of a matrix, and of a batch of them
+SWAPS = ((1, 0), (0, 2, 1))  # of a matrix, and of a batch of them
 
 
 def transpose_dots(func: Func, target: Target) -> Func:
@@ -70,46 +70,48 @@ class _Readers:
         legal = not unit.is_async and m % unit.n_step == n % unit.m == 0 and len(dot.operands) == 3
         return legal and self.read(dot, dot.result, False, set()) == {True}
 
-    def read(self, dot: Op, v: Value, turned: bool, seen: set[tuple[Value, bool]]) -> set[bool]:
+    def read(self, dot: Op, v: Value, transposed: bool, seen: set[tuple[Value, bool]]) -> set[bool]:
         """Of each dot that v reaches, whether it would take the transpose of this one's result as it lies.
-        turned: is v a transpose of that result?"""
+        transposed: is v a transpose of that result?"""
         found: set[bool] = set()
-        if (v, turned) in seen:
+        if (v, transposed) in seen:
             return found
-        seen.add((v, turned))
+        seen.add((v, transposed))
         if (carried := self.structure.carried(v)) is not None:
             for other in carried.all:
-                found |= self.read(dot, other, turned, seen)
+                found |= self.read(dot, other, transposed, seen)
         for o in self.structure.users.get(v, ()):
             if o.kind is tile.dot:
-                found |= self.taken(dot, o, v, turned)
+                found |= self.taken(dot, o, v, transposed)
             elif o.kind is control.yield_:
                 outer = self.structure.parent[o]
                 if outer is not None and outer.kind in control.LEAD:
                     for c in control.carried(outer):
                         if v in c.all:
-                            found |= self.read(dot, c.result, turned, seen)
-            elif o.kind is tile.transpose and o.attrs["perm"] in TURNS:
-                found |= self.read(dot, o.result, not turned, seen)
+                            found |= self.read(dot, c.result, transposed, seen)
+            elif o.kind is tile.transpose and o.attrs["perm"] in SWAPS:
+                found |= self.read(dot, o.result, not transposed, seen)
             elif o.kind.family is Family.POINTWISE and shape_of(o.result.type) == shape_of(v.type):
-                found |= self.read(dot, o.result, turned, seen)
+                found |= self.read(dot, o.result, transposed, seen)
         return found
 
-    def taken(self, dot: Op, o: Op, v: Value, turned: bool) -> set[bool]:
+    def taken(self, dot: Op, o: Op, v: Value, transposed: bool) -> set[bool]:
         if v in o.operands[2:]:
             return set() if o is dot else {False}
         in_registers = not preferred(o, self.target).is_async and dtype_of(v.type).bits == 16
-        return {(i == 1) != turned and in_registers for i in (0, 1) if o.operands[i] is v}
+        return {(i == 1) != transposed and in_registers for i in (0, 1) if o.operands[i] is v}
 
 
 def _transpose(chosen: set[Value], o: Op, b: Builder) -> Sequence[Value] | None:
     if o.kind is not tile.dot or o.result not in chosen:
         return None
-    turn = _turn(o.result)
-    x, y, acc = (tile.transpose(b, v, perm=turn, hint=v.hint) for v in o.operands[:3])
+    perm = _swapped(o.result)
+    x, y, acc = (tile.transpose(b, v, perm=perm, hint=v.hint) for v in o.operands[:3])
     scales = reversed(o.operands[3:])
-    transposed = tile.dot(b, y, x, acc, *scales, hint=o.result.hint, **{**o.attrs, "turned": True})
-    return (tile.transpose(b, transposed, perm=turn, hint=o.result.hint),)
+    transposed = tile.dot(
+        b, y, x, acc, *scales, hint=o.result.hint, **{**o.attrs, "transposed": True}
+    )
+    return (tile.transpose(b, transposed, perm=perm, hint=o.result.hint),)
 
 
 def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
@@ -131,29 +133,29 @@ def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
     params, init, results = list(body.params), list(o.operands), list(o.results)
     env: dict[Value, Value] = {}
     for i in which:
-        turn = _turn(results[i])
-        init[3 + i] = tile.transpose(b, init[3 + i], perm=turn, hint=results[i].hint)
+        perm = _swapped(results[i])
+        init[3 + i] = tile.transpose(b, init[3 + i], perm=perm, hint=results[i].hint)
         params[1 + i] = Value(init[3 + i].type, params[1 + i].hint)
         param = params[1 + i]
-        env[body.params[1 + i]] = tile.transpose(begin, param, perm=turn, hint=param.hint)
+        env[body.params[1 + i]] = tile.transpose(begin, param, perm=perm, hint=param.hint)
         results[i] = Value(init[3 + i].type, results[i].hint)
     inner = substitute(body, env)
     end = Builder(loc=o.loc, tasks=o.tasks)
     values = list(inner.yielded)
     for i in which:
-        values[i] = tile.transpose(end, values[i], perm=_turn(values[i]), hint=values[i].hint)
+        values[i] = tile.transpose(end, values[i], perm=_swapped(values[i]), hint=values[i].hint)
     ops = (*begin.ops, *inner.ops[:-1], *end.ops, inner.ops[-1].with_(operands=tuple(values)))
     b.append(
         o.with_(operands=tuple(init), results=tuple(results), regions=(Region(tuple(params), ops),))
     )
     for i in which:
-        results[i] = tile.transpose(b, results[i], perm=_turn(results[i]), hint=results[i].hint)
+        results[i] = tile.transpose(b, results[i], perm=_swapped(results[i]), hint=results[i].hint)
     return results
 
 
 def _is_transpose(o: Op | None) -> bool:
-    return o is not None and o.kind is tile.transpose and o.attrs["perm"] in TURNS
+    return o is not None and o.kind is tile.transpose and o.attrs["perm"] in SWAPS
 
 
-def _turn(v: Value) -> tuple[int, ...]:
-    return TURNS[len(shape_of(v.type)) - 2]
+def _swapped(v: Value) -> tuple[int, ...]:
+    return SWAPS[len(shape_of(v.type)) - 2]

@@ -7,8 +7,8 @@ import pytest
 
 from tests.unit.layouts import covers
 from warploom.codegen.lower_memory import _quads
-from warploom.layout import turning
-from warploom.layout.choose import matrix_form, thread_offsets, turning_form
+from warploom.layout import transposing
+from warploom.layout.choose import matrix_form, thread_offsets, transposing_form
 from warploom.layout.shared import Geometry, swizzle_for
 
 SHAPES = [(128, 192), (128, 256), (32, 64), (64, 128), (16, 64), (128, 80), (64, 48)]
@@ -19,14 +19,14 @@ SHAPES = [(128, 192), (128, 256), (32, 64), (64, 128), (16, 64), (128, 80), (64,
 @pytest.mark.parametrize("warps", [1, 4])
 def test_each_byte_arrives(shape: tuple[int, int], inner: int, warps: int) -> None:
     """ldmatrix.trans and prmt, done by hand on a slot whose other axis is adjacent."""
-    layout = turning(shape, 1, inner, warps)
+    layout = transposing(shape, 1, inner, warps)
     if layout is None:
         assert (shape[0] // 16) * (shape[1] // 16) % warps
         return
     assert covers(layout) and not layout.is_replicated and not layout.overhangs
     source = Geometry(shape, 1, 1 - inner, swizzle_for(shape[1 - inner], shape[inner]))
     target = Geometry(shape, 1, inner, swizzle_for(shape[inner], shape[1 - inner]))
-    form = turning_form(layout, source)
+    form = transposing_form(layout, source)
     assert form is not None and matrix_form(layout, target) is not None
     memory = np.random.default_rng(0).integers(0, 256, source.bytes)
     offsets = thread_offsets(layout, source)
@@ -55,7 +55,7 @@ def test_each_byte_arrives(shape: tuple[int, int], inner: int, warps: int) -> No
 @pytest.mark.parametrize("inner", [0, 1])
 def test_words_are_moved_in_vectors(shape: tuple[int, int], inner: int) -> None:
     """Where both slots have rows of 128 bytes, 8 lanes that are served together meet all banks both ways."""
-    layout = turning(shape, 4, inner, 4)
+    layout = transposing(shape, 4, inner, 4)
     assert layout is not None
     assert covers(layout) and not layout.is_replicated and not layout.overhangs
     assert layout.contiguous(inner) == 4
@@ -74,12 +74,12 @@ def test_words_are_moved_in_vectors(shape: tuple[int, int], inner: int) -> None:
 
 
 def test_tiles_that_no_layout_turns() -> None:
-    assert turning((64, 64), 2, 0, 4) is None  # wgmma takes 16 bits either way
-    assert turning((64, 10), 4, 0, 4) is None and turning((8, 8), 4, 0, 4) is None
+    assert transposing((64, 64), 2, 0, 4) is None  # wgmma takes 16 bits either way
+    assert transposing((64, 10), 4, 0, 4) is None and transposing((8, 8), 4, 0, 4) is None
 
 
 def test_stores_of_turned_tiles_have_no_conflicts() -> None:
-    layout = turning((128, 192), 1, 0, 4)
+    layout = transposing((128, 192), 1, 0, 4)
     assert layout is not None
     target = Geometry((128, 192), 1, 0, 128)
     form = matrix_form(layout, target)
