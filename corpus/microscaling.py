@@ -117,6 +117,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "activations": functools.partial(
         product, 40, 40, 128, (32, 32, 64), "e4m3", "e4m3", scaled=False
     ),
+    "weights-deep": functools.partial(
+        product, 70, 72, 256, (64, 64, 128), "bf16", "e2m1", scaled=False
+    ),
+    "mixed-deep": functools.partial(product, 40, 40, 256, (32, 32, 128), "e4m3", "fp16"),
     "along-n": functools.partial(product, 40, 64, 128, (32, 32, 64), "e4m3", "e2m1", along_k=False),
     "along-n-bf16": functools.partial(
         product, 70, 64, 96, (64, 32, 32), "bf16", "e2m1", scaled=False, along_k=False

@@ -13,7 +13,7 @@ import tests.sass
 import warploom as wl
 import warploom.language as tl
 from corpus.case import Case
-from corpus.microscaling import CASES
+from corpus.microscaling import CASES, product
 from tests.e2e import road
 from warploom.errors import CompileError
 from warploom.ir.core import Level, walk
@@ -43,6 +43,16 @@ def right(case: Case, made: Any, order: str) -> None:
     found = tuple(np.copy(x, order="K") if isinstance(x, np.ndarray) else x for x in case.args)
     made.simulate(*found, grid=case.grid, order=order)
     assert not case.judge(found), order
+
+
+@pytest.mark.parametrize(("target", "rows"), [("sm_90a", 128), ("sm_120a", 64)])
+def test_what_is_decoded_is_held_a_part_of_k_at_a_time(target: str, rows: int) -> None:
+    """Else 128 of K with 128 columns spill."""
+    case = product(rows, 128, 256, (rows, 128, 128), "bf16", "e2m1", warps=8, scaled=False)
+    made = compiled(case, target)
+    assert made.resources.spill_bytes == 0
+    dots = [o for o in walk(made.lowered.at(Level.TILE).body) if o.kind is tile.dot]
+    assert [o.operands[0].type.shape[1] for o in dots] == [64, 64]
 
 
 DECODED = [  # by turns on one and the other of the chips that decode them all

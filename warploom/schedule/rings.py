@@ -22,6 +22,10 @@ def is_view(o: Op) -> bool:
     together."""
     if o.kind is tile.transpose and len(o.attrs["perm"]) > 2:
         return bool(o.attrs["perm"][0] == 0)
+    if o.kind is tile.slice_tile:  # one of equal parts of a matrix, with whole patterns of 8 rows
+        at = zip(o.attrs["offset"], o.attrs["shape"], shape_of(o.operands[0].type), strict=True)
+        parts = [first % n == size % n == 0 and (n == size or n % 8 == 0) for first, n, size in at]
+        return len(parts) == 2 and all(parts)
     return o.kind in _VIEWS
 
 
@@ -252,7 +256,7 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
         if user.kind is tile.dot and operand in user.operands[:2] and inner == wanted:
             extents.append(promotion_step(user))
         for o in _views(structure, v, operand) or ():
-            if o.kind is task.slice_block:
+            if o.kind in (task.slice_block, tile.slice_tile):
                 extents.append(shape_of(o.result.type)[_untranspose(structure, o, v, inner)])
     size = dtype_of(v.type).bytes
     rows = math.prod(shape) // shape[inner]

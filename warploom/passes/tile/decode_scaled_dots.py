@@ -18,6 +18,7 @@ scales, by scales of 1.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from warploom.ir import build
@@ -30,6 +31,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _ONE = 127  # as ue8m0
+AT_ONCE = 64  # of K: what is decoded is held in registers
 
 
 def has_scaled_dots(func: Func) -> bool:
@@ -51,7 +53,26 @@ def _dot(target: Target, o: Op, b: Builder) -> tuple[Value, ...] | None:
         scales = (_scale(b, s) for s in found)
         return (tile.dot(b, *operands, acc, *scales, hint=hint),)
     wanted = f16 if any(s.dtype == f16 for s in found) else bf16
-    return (tile.dot(b, *(_decoded(b, target, s, wanted) for s in found), acc, hint=hint),)
+    k = found[0].shape[1]
+    each = AT_ONCE if k % AT_ONCE == 0 else k
+    for first in range(0, k, each):
+        part = (s if each == k else _piece(b, s, first, each) for s in found)
+        acc = tile.dot(b, *(_decoded(b, target, s, wanted) for s in part), acc, hint=hint)
+    return (acc,)
+
+
+def _piece(b: Builder, s: Side, first: int, each: int) -> Side:
+    """An operand's part along K."""
+
+    def cut(x: Value, axis: int, per: int) -> Value:
+        offset, shape = [0, 0], list(shape_of(x.type))
+        offset[axis], shape[axis] = first // per, each // per
+        found: Value = tile.slice_tile(b, x, offset=tuple(offset), shape=tuple(shape), hint=x.hint)
+        return found
+
+    per = 2 if s.dtype == u8 and s.packed == s.k else 1
+    scale = s.scale and cut(s.scale, 1, GROUPS[dtype_of(s.scale.type)])
+    return replace(s, value=cut(s.value, s.k, per), scale=scale)
 
 
 # ---- by a unit that takes scales

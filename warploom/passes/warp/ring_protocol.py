@@ -223,6 +223,10 @@ def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:
         part = smem.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)
     elif o.kind is task.slice_block:
         part = smem.shared_slice(b, place, *blocks, shape=t.shape, hint=o.result.hint)
+    elif o.kind is tile.slice_tile:
+        parts = zip(o.attrs["offset"], t.shape, strict=True)
+        at = [build.const(b, first // n) for first, n in parts]
+        part = smem.shared_slice(b, place, *at, shape=t.shape, hint=o.result.hint)
     elif o.kind is not tile.concat:  # each part of which stands for the whole already
         raise InternalError(f"{o.kind.name} is no view")
     return part
