@@ -2,6 +2,7 @@
 
     python -m benchmarks.mma_sync --out out/mma_sync.jsonl [--only gemm] [--bursts 3] [--limit 200]
     python -m benchmarks.mma_sync --dry-run                 # what warploom makes of each, without a GPU
+    python -m benchmarks.mma_sync --only "short|linear"     # few rows, beside cuBLAS; linear attention
 
 Each of a case's tiles runs with every number of warps and stages listed for it, by both; warploom also in
 the forms `OURS`.  All are checked against float64; the fastest few are timed in turns (warploom/bench.py).
@@ -56,9 +57,15 @@ class Case:
     make: Callable[[Source], Launches]
     configs: Sequence[Config]
     ours: Sequence[Mapping[str, Any]] = OURS
+    short: bool = (
+        False  # few rows: warploom has no knob, not even the unit, and cuBLAS does it as well
+    )
 
     def forms(self) -> Iterator[Config]:
         """What warploom tries.  Eight warps are two consumer groups, one warp is none."""
+        if self.short:
+            yield from self.configs
+            return
         for config, more in itertools.product(self.configs, self.ours):
             groups = more.get("num_consumer_groups", 0)
             if config["num_warps"] == 4 or not groups:
@@ -147,6 +154,8 @@ def _stack(found: list[Any]) -> Any:
 
 
 SHAPES = ((4096, 4096, 4096), (8192, 8192, 1024))
+SHORT = ((16, 8192, 8192), (16, 14336, 4096))
+FEW_ROWS = [(16, 32, 256), (16, 64, 128), (16, 64, 256), (16, 128, 64), (16, 128, 128)]
 LARGE = [(128, 256), (256, 128), (128, 128)]
 WALKS = [(64, 64), (128, 64), (128, 32)]
 
@@ -166,6 +175,11 @@ def cases() -> dict[str, Case]:
         for order in orders:
             name = f"gemm {named} {order} {m}x{n}x{k}"
             found[name] = Case(partial(gemm, m, n, k, dtype, order), configs)
+    for m, n, k in SHORT:
+        configs = tiles(FEW_ROWS, blocks, (4, 3))
+        found[f"short gemm {m}x{n}x{k}"] = Case(
+            partial(gemm, m, n, k, "bf16", "rc"), configs, short=True
+        )
     for d, causal in itertools.product((64, 128), (False, True)):
         configs = tiles(WALKS, "BLOCK_M BLOCK_N", (4, 2), (4, 3), (8, 3))
         name = f"attention d{d} {'causal' if causal else 'full'}"
@@ -225,7 +239,16 @@ def trials(case: Case, given: Work) -> dict[tuple[str, str], Callable[[int], obj
         for config in configs:
             its = replace(given, meta={**given.meta, **config}, theirs=({},))
             found[peer, label(config)] = runs(its)[peer]
+    if case.short:
+        found["cuBLAS", "torch.matmul"] = partial(_by_cublas, given)
     return found
+
+
+def _by_cublas(given: Work, i: int) -> object:
+    import torch
+
+    a, b, c, *_ = given.calls[i]
+    return torch.matmul(a, b, out=c)
 
 
 def prepare(name: str, part: int, parts: int) -> None:
@@ -258,7 +281,8 @@ def measure(name: str, bursts: int, run_name: str) -> Iterator[Any]:
     answer = given.wanted()
     given.wanted = lambda: answer
     count = len(given.calls)
-    records = {peer: Record(name, peer, run_name) for peer in ("warploom", "triton")}
+    peers = ("warploom", "triton", *("cuBLAS",) * case.short)
+    records = {peer: Record(name, peer, run_name) for peer in peers}
     right: dict[str, list[tuple[float, str, Callable[[int], object]]]] = {p: [] for p in records}
     errors: dict[tuple[str, str], float] = {}
     for (peer, told), run in trials(case, given).items():

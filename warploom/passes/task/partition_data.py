@@ -1,4 +1,4 @@
-"""Cuts the consumer task's tiles into one part a replica, along M, N or the batch of its dots.
+"""Cuts the consumer task's tiles into one part a replica, along an axis of its dots.
 
 Order: after partition_tasks; before insert_channels, which finds the parts as views of whole items.
 Changes: 37 families, all that divide a tile among consumer groups or warps of a uniform kernel.
