@@ -561,3 +561,58 @@ def test_functions_of_two_numbers_of_another_dtype() -> None:
 
     with pytest.raises(CompileError, match="pow computes in f32 or f64, found i32 and 2"):
         kernel[(1,)](np.zeros(1, np.int32))
+
+
+@triton.jit
+def halves(x_ptr: Any, y_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    o = out_ptr + i
+    tl.store(o, libdevice.hadd(x, y).to(tl.float64))
+    tl.store(o + N, libdevice.rhadd(x, y).to(tl.float64))
+    tl.store(o + 2 * N, libdevice.sad(x >> 1, y >> 1, 7).to(tl.float64))
+    wide = x.to(tl.float64) / 3
+    low, high = libdevice.double2loint(wide), libdevice.double2hiint(wide)
+    tl.store(o + 3 * N, libdevice.hiloint2double(high, low))
+    tl.store(o + 4 * N, libdevice.normcdf(wide / 1e9))
+
+
+def test_halves_of_integers() -> None:
+    x, y = np.random.default_rng(4).integers(-(2**31), 2**31, (2, 64)).astype(np.int32)
+    out = on_both(halves, np.zeros((5, 64), np.float64), x, y, N=64)
+    a, b = x.astype(np.int64), y.astype(np.int64)
+    third = x / np.float64(3)
+    cdf = np.vectorize(math.erfc)(-third / 1e9 / 2**0.5) / 2
+    want = [(a + b) >> 1, (a + b + 1) >> 1, np.abs((a >> 1) - (b >> 1)) + 7, third, cdf]
+    np.testing.assert_allclose(out, np.array(want), rtol=1e-12)
+
+
+FROM_INTEGERS = (
+    "int2float_rn uint2float_rn ll2float_rn ull2float_rn int2double_rn uint2double_rn ll2double_rn "
+    "ull2double_rn double2float_rn"
+)
+
+
+@pytest.mark.parametrize("name", FROM_INTEGERS.split())
+def test_every_conversion_from_integers(name: str) -> None:
+    source = {
+        "int": np.int32,
+        "uint": np.uint32,
+        "ll": np.int64,
+        "ull": np.uint64,
+        "double": np.float64,
+    }
+    to = np.float32 if "2float" in name else np.float64
+    x = (np.random.default_rng(1).integers(0, 1 << 31, 40) * 5 // 3).astype(
+        source[name.partition("2")[0]]
+    )
+    out = np.zeros(40, np.float64)
+    fn = getattr(libdevice, name)
+
+    @triton.jit
+    def kernel(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+        i = tl.arange(0, N)
+        tl.store(out_ptr + i, fn(tl.load(x_ptr + i)).to(tl.float64))
+
+    kernel[(1,)](x, out, N=40)
+    assert np.array_equal(out, x.astype(to).astype(np.float64))

@@ -18,13 +18,13 @@ _PRECISION = "float32 by 'ieee' takes float64, by 'bf16x3' and 'bf16x6' is refus
 
 _NOT_IN_LIBDEVICE = """
 add_rd add_rn add_ru add_rz byte_perm cyl_bessel_i0 cyl_bessel_i1 div_rd div_ru div_rz double2float_rd
-double2float_rn double2float_ru double2float_rz double2hiint double2loint erfcinv erfcx erfinv fma_rd fma_rn
-fma_ru fma_rz hadd hiloint2double ilogb int2double_rn int2float_rd int2float_rn int2float_ru int2float_rz j0
-j1 jn ldexp ll2double_rd ll2double_rn ll2double_ru ll2double_rz ll2float_rd ll2float_rn ll2float_ru
-ll2float_rz logb mul24 mul_rd mul_rn mul_ru mul_rz nextafter norm3d norm4d normcdf normcdfinv rcp64h rcp_rd
-rcp_rn rcp_ru rcp_rz remainder rhadd rnorm3d rnorm4d rsqrt_rn sad scalbn sqrt_rd sqrt_rn sqrt_ru sqrt_rz
-sub_rd sub_rn sub_ru sub_rz uint2double_rn uint2float_rd uint2float_rn uint2float_ru uint2float_rz
-ull2double_rd ull2double_rn ull2double_ru ull2double_rz ull2float_rd ull2float_rn ull2float_ru ull2float_rz
+double2float_ru double2float_rz erfcinv erfcx erfinv fma_rd fma_rn
+fma_ru fma_rz ilogb int2float_rd int2float_ru int2float_rz j0
+j1 jn ldexp ll2double_rd ll2double_ru ll2double_rz ll2float_rd ll2float_ru
+ll2float_rz logb mul24 mul_rd mul_rn mul_ru mul_rz nextafter norm3d norm4d normcdfinv rcp64h rcp_rd
+rcp_rn rcp_ru rcp_rz remainder rnorm3d rnorm4d rsqrt_rn scalbn sqrt_rd sqrt_rn sqrt_ru sqrt_rz
+sub_rd sub_rn sub_ru sub_rz uint2float_rd uint2float_ru uint2float_rz
+ull2double_rd ull2double_ru ull2double_rz ull2float_rd ull2float_ru ull2float_rz
 y0 y1 yn
 """
 
@@ -87,7 +87,8 @@ MODULES = {
     ),
     "triton.language.extra.libdevice": Module(
         "abs acos acosh asin asinh atan atan2 atanh brev cbrt ceil clz copysign cos cosh cospi div_rn "
-        "ffs popc "
+        "ffs popc double2float_rn double2hiint double2loint hadd hiloint2double int2double_rn int2float_rn "
+        "ll2double_rn ll2float_rn normcdf rhadd sad uint2double_rn uint2float_rn ull2double_rn ull2float_rn "
         "double2int_rd double2int_rn double2int_ru double2int_rz double2ll_rd double2ll_rn double2ll_ru "
         "double2ll_rz double2uint_rd double2uint_rn double2uint_ru double2uint_rz double2ull_rd "
         "double2ull_rn double2ull_ru double2ull_rz double_as_longlong erf erfc exp exp10 exp2 expm1 "

@@ -252,4 +252,64 @@ for _from in ("float", "double"):
             globals()[_name] = _integer(_name, _way, _dtype, f"{_way}(x) as {_dtype}.")
 
 
+# ---- from integers, and halves of integers
+
+
+def _as(name: str, to: Any) -> Callable[..., Tensor]:
+    return _named(name, f"x as {to}, rounded to nearest even.", lambda x: current().cast(x, to))
+
+
+for _name in ("int", "uint", "ll", "ull"):
+    globals()[f"{_name}2float_rn"] = _as(f"{_name}2float_rn", f32)
+    globals()[f"{_name}2double_rn"] = _as(f"{_name}2double_rn", f64)
+double2float_rn = _as("double2float_rn", f32)
+
+
+@builtin
+def hadd(x: Operand, y: Operand) -> Tensor:
+    """(x + y) / 2 of integers, rounded down, without overflow on the way."""
+    return _calc("+", _calc("&", x, y), _calc(">>", _calc("^", x, y), 1))
+
+
+@builtin
+def rhadd(x: Operand, y: Operand) -> Tensor:
+    """(x + y + 1) / 2 of integers, rounded down, without overflow on the way."""
+    return _calc("-", _calc("|", x, y), _calc(">>", _calc("^", x, y), 1))
+
+
+@builtin
+def sad(x: Operand, y: Operand, z: Operand) -> Tensor:
+    """|x - y| + z of integers."""
+    emitter = current()
+    a, b = emitter.unify(x, y)
+    size = emitter.select(_calc("<", a, b), _calc("-", b, a), _calc("-", a, b))
+    return _calc("+", elementwise.to(size, u32, bitcast=True), z)
+
+
+@builtin
+def double2hiint(x: Operand) -> Tensor:
+    """The upper 32 bits of a float64 (i32)."""
+    return current().cast(_calc(">>", double_as_longlong(x), 32), i32)
+
+
+@builtin
+def double2loint(x: Operand) -> Tensor:
+    """The lower 32 bits of a float64 (i32)."""
+    return current().cast(double_as_longlong(x), i32)
+
+
+@builtin
+def hiloint2double(hi: Operand, lo: Operand) -> Tensor:
+    """The float64 of these upper and lower 32 bits."""
+    emitter = current()
+    low = _calc("&", emitter.cast(lo, i64), 0xFFFFFFFF)
+    return longlong_as_double(_calc("|", _calc("<<", emitter.cast(hi, i64), 32), low))
+
+
+@builtin
+def normcdf(x: Operand) -> Tensor:
+    """The normal distribution up to x."""
+    return _calc("*", 0.5, _one["erfc"](_calc("*", x, -0.7071067811865476)))
+
+
 __all__ = [name for name, value in vars().items() if getattr(value, "__warploom_builtin__", False)]
