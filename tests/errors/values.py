@@ -479,6 +479,35 @@ def field_that_is_missing(p):
     q = Pair(1, 2).z  # error[attribute]: Pair has no attribute z
 
 
+SIZES = {"rows": 4}
+
+
+@triton.aggregate
+class Sized:
+    rows: tl.constexpr
+
+    def __init__(self):
+        self.rows = tl.constexpr(SIZES["rows"])
+
+
+@bad("*f32")
+def init_that_reads_a_dict(p):
+    q = Sized()  # error[aggregate]: the __init__ of Sized reads SIZES
+
+
+@triton.aggregate
+class Wrong:
+    rows: tl.constexpr
+
+    def __init__(self, n):
+        self.rows = tl.constexpr(len(n))
+
+
+@bad("*f32")
+def init_that_raises(p):
+    q = Wrong(1)  # error[aggregate]: the __init__ of Wrong raised TypeError
+
+
 @bad("*f32")
 def replaces_nothing(p):
     q = ttl.aggregate_replace(p, x=1)  # error[aggregate]: aggregate_replace of ptr<f32>

@@ -18,6 +18,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+import warploom.triton as triton
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom.errors import CompileError
 from warploom.frontend.follow import follow
@@ -161,6 +162,32 @@ def test_a_property_in_a_fields_place_is_no_field(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(globals(), "PAIR", Doubled(2, 5))
     with pytest.raises(CompileError, match="no attribute rows"):
         result(by_field)
+
+
+ROWS = 2
+
+
+@triton.aggregate
+class Rows:
+    count: tl.constexpr
+
+    def __init__(self, times: Any) -> None:
+        self.count = tl.constexpr(times.value * ROWS)
+
+
+@wl.jit
+def by_aggregate(x: Any, o: Any) -> None:
+    tl.store(o, tl.load(x) * Rows(10).count)
+
+
+def test_what_the_init_of_an_aggregate_reads(
+    nothing_compiled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rows in (2, 5):
+        monkeypatch.setitem(globals(), "ROWS", rows)
+        assert result(by_aggregate) == 10 * rows
+        compiled = wl.jit(by_aggregate.fn).compile_for(X, X.copy(), grid=(1,))
+        assert not compiled.from_cache
 
 
 @dataclasses.dataclass(frozen=True)

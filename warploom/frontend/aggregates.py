@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ast
+import dis
 import inspect
+import sys
+import types
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Protocol
 
+from warploom.errors import WarploomError
 from warploom.frontend.coerce import Const, Emitter, describe, is_literal, known, literal_dtype
+from warploom.frontend.follow import is_own
 from warploom.frontend.language.core import FIELDS, Aggregate, Constexpr, Handle, builtin
-from warploom.frontend.reads import MISSING
+from warploom.frontend.reads import MISSING, Reads
 from warploom.frontend.refuse import refuse
 from warploom.frontend.scope import admit, leaves
-from warploom.frontend.tokens import function_of
-from warploom.ir.core import Value
+from warploom.frontend.tokens import LITERALS, function_of, public_name, unwrapped
+from warploom.ir.core import RuleError, Value
 
 
 class Caller(Protocol):
@@ -63,12 +69,63 @@ def made(
         vars(draft).update(bound.arguments)
     else:
         fn = function_of(init)
-        reads.source(fn)  # another text makes another object
+        with calls.at(node):
+            _record(reads, kind, fn)
         bound = calls.bind(node, kind.__name__, inspect.signature(fn), [draft, *args], kwargs)
         with calls.at(node):
-            fn(*map(_shown, bound.args), **{n: _shown(v) for n, v in bound.kwargs.items()})
+            _run(kind, fn, bound)
     with calls.at(node):
         return _finished(kind, fields, vars(draft))
+
+
+def _record(reads: Reads, kind: type, fn: Any) -> None:
+    """Puts what an __init__, which Python runs, is a function of into the record: its text, its defaults and
+    the names that it reads.  Refuses names of what may change inside, which no record would show."""
+    reads.source(fn)
+    for name, parameter in inspect.signature(fn).parameters.items():
+        if parameter.default is not parameter.empty:
+            reads.default(fn, name)
+    for name in dict.fromkeys(_outer_names(fn.__code__, frozenset())):
+        found, value = reads.name(fn, name)
+        if not found or not _stays(value):
+            refuse(
+                "aggregate",
+                f"the __init__ of {kind.__name__} reads {name}",
+                "read numbers, dtypes and tl alone there, and pass the rest as arguments",
+            )
+
+
+def _outer_names(code: types.CodeType, local: frozenset[str]) -> Iterator[str]:
+    """The names that a code object has from outside, by those inside of it as well.  local: cells of the code
+    around it."""
+    local |= {*code.co_cellvars}
+    for step in dis.get_instructions(code):
+        free = step.opname in ("LOAD_DEREF", "LOAD_CLOSURE") and step.argval not in local
+        if free or step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME"):
+            yield step.argval
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _outer_names(inner, local)
+
+
+def _stays(value: Any) -> bool:
+    """Does a name's token say all of its value?"""
+    value = unwrapped(value)
+    if isinstance(value, tuple):
+        return all(map(_stays, value))
+    if isinstance(value, types.ModuleType):
+        return is_own(value) or value.__name__.partition(".")[0] in sys.stdlib_module_names
+    return type(value) in LITERALS or is_own(value) or public_name(value) is not None
+
+
+def _run(kind: type, fn: Any, bound: inspect.BoundArguments) -> None:
+    try:
+        fn(*map(_shown, bound.args), **{n: _shown(v) for n, v in bound.kwargs.items()})
+    except (WarploomError, RuleError):
+        raise
+    except Exception as e:
+        what = f"the __init__ of {kind.__name__} raised {type(e).__name__}: {e}"
+        refuse("aggregate", what, "check its arguments")
 
 
 class _Draft:
