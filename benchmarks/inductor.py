@@ -5,7 +5,8 @@
 Each compiler has processes of its own: some that compile and check the cases of `inductor_cases.py`, each a
 share, and then one that times, with what they left in the caches.  Results are compared with eager mode in
 float64, drawn numbers with the other compiler's.  `us` of a kernel: the median of the profiler's times, with
-a cold L2 cache.  One JSON object is printed; `summary` has the ratios, Triton's time over ours.
+a cold L2 cache; of a kernel that is launched before the one ahead of it ends, its wait counts.  `graph_us`: a
+whole call as a CUDA graph.  One JSON object is printed; `summary` has the ratios, Triton's time over ours.
 """
 
 from __future__ import annotations
@@ -122,11 +123,42 @@ def timed(case: Case, compiled: Any) -> dict[str, Any]:
         name: [round(statistics.median(us), 2), len(us) // ROUNDS]
         for name, us in sorted(times.items())
     }
+    try:
+        graph_us = graphed(case, compiled, cold)
+    except Exception as error:
+        graph_us = None
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
     return {
         "kernels": kernels,
+        "graph_us": graph_us,
         "us": round(sum(us * n for us, n in kernels.values()), 2),
         "wall_us": round(wall, 1),
     }
+
+
+def graphed(case: Case, compiled: Any, cold: Any) -> float:
+    """Median microseconds of a call on the GPU, captured as a CUDA graph: without the host's part, and with
+    the overlap of launches, which the profiler counts twice."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            run(case, compiled, case.inputs)
+    torch.cuda.synchronize()
+    graph, times = torch.cuda.CUDAGraph(), []
+    with torch.cuda.graph(graph):
+        run(case, compiled, case.inputs)
+    for _ in range(2 * ROUNDS):
+        cold.zero_()
+        torch.cuda.synchronize()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3)
+    return round(statistics.median(times), 2)
 
 
 def cases(only: str, share: int, shares: int) -> Iterator[tuple[str, Any]]:
@@ -297,6 +329,12 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
             kernels[f"{name}: {kernel}"] = [mine[kernel][0], peer[kernel][0]]
     ratios = {k: round(peer / own, 3) for k, (own, peer) in kernels.items() if own > 0}
     long = {k: r for k, r in ratios.items() if kernels[k][1] >= 10}
+    graphs = {
+        name: round(theirs[name]["timed"]["graph_us"] / told["timed"]["graph_us"], 3)
+        for name, told in ours.items()
+        if told.get("timed", {}).get("graph_us")
+        and theirs.get(name, {}).get("timed", {}).get("graph_us")
+    }
     walls = {
         name: round(theirs[name]["timed"]["wall_us"] / told["timed"]["wall_us"], 3)
         for name, told in ours.items()
@@ -320,6 +358,7 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         "under_0.9": {
             k: [r, *kernels[k]] for k, r in sorted(long.items(), key=lambda x: x[1]) if r < 0.9
         },
+        "graphs": {"geometric_mean": _mean(graphs.values()), **graphs},
         "wall": {"geometric_mean": _mean(walls.values()), **walls},
     }
 
