@@ -126,7 +126,8 @@ def deltas() -> Iterator[Operator]:
             inputs = with_(low_rank_inputs, **more)
             back = kind == "dplr"  # the other has no gradients
             yield Operator(f"{form}_{kind}_delta_rule", inputs, call, low_rank, backward=back)
-        yield Operator(f"{form}_rwkv7", rwkv7_inputs, op(f"{form}_rwkv7"), plain.rwkv7)
+        call = late("fla.ops", f"{form}_rwkv7", scale=1.0)
+        yield Operator(f"{form}_rwkv7", rwkv7_inputs, call, plain.rwkv7)
         yield Operator(
             f"{form}_gdn2",
             with_(
