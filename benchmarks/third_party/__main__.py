@@ -248,7 +248,10 @@ def summary(found: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield from (f"  {one['compile_seconds']:.2f} s {one['kernel']}" for one in slow[:10])
     both = [one for one in cold if "triton_compile_seconds" in one]
     if both:
-        relative = [one["compile_seconds"] / one["triton_compile_seconds"] for one in both]
+        relative = [
+            max(one["compile_seconds"], 1e-3) / max(one["triton_compile_seconds"], 1e-3)
+            for one in both
+        ]
         yield f"  of Triton's: {geometric(relative):.2f} in geometric mean"
     ratios = [r for one in launches if (r := ratio(one))]
     if ratios:
