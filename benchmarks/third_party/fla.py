@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from benchmarks.third_party import references as plain
-from benchmarks.third_party.operators import Operator, Source, Tensors, late
+from benchmarks.third_party.operators import REAL, Operator, Source, Tensors, late
 
 F = torch.nn.functional
 
@@ -158,12 +158,17 @@ def deltas() -> Iterator[Operator]:
     yield Operator(
         "chunk_gated_delta_product",
         product_inputs,
-        late("fla.ops.gated_delta_product.chunk", "chunk_gated_delta_product", num_householder=2),
+        late(
+            "fla.ops.gated_delta_product.chunk",
+            "chunk_gated_delta_product",
+            num_householder=2,
+            scale=REAL.keys**-0.5,
+        ),
         naive(
             "gated_delta_product",
             "naive_recurrent_gated_delta_product",
             num_householder=2,
-            scale=None,
+            scale=REAL.keys**-0.5,
         ),
     )
     yield Operator(
@@ -239,7 +244,9 @@ def attentions() -> Iterator[Operator]:
     yield Operator("parallel_stickbreaking_attn", qkv, call, breaking)
     yield Operator(
         "parallel_path_attn",
-        with_(qkv, w=lambda s: s.unit(s.sizes.keys), beta=share, g=gate),
+        with_(
+            qkv, w=lambda s: s.unit(s.sizes.keys).float(), beta=lambda s: share(s).float(), g=gate
+        ),
         op("parallel_path_attn"),
         lambda q, k, v, w, beta, g: naive("path_attn", "naive_path_attn")(
             q=q, k=k, v=v, w=w, beta=beta, g=g, scale=q.shape[-1] ** -0.5
@@ -256,7 +263,7 @@ def attentions() -> Iterator[Operator]:
     wide = {"batch": 1}
     for form in ("parallel", "fused_chunk"):
         call = late("fla.ops", f"{form}_based")
-        narrow = naive("based", "naive_parallel_based")
+        narrow = heads_first(naive("based", "naive_parallel_based"))
         yield Operator(f"{form}_based", narrow_inputs, call, narrow, sizes=wide)
     call = late("fla.ops.rebased.parallel", "parallel_rebased")
     yield Operator("parallel_rebased", rebased_inputs, call, sizes=wide)
@@ -271,6 +278,13 @@ def attentions() -> Iterator[Operator]:
     call = late("fla.ops", "parallel_wall_attn", scale=0.125)
     inputs = with_(qkv, g=gates)
     yield Operator("parallel_wall_attn", inputs, call, walls, sizes={"keys": 64, "values": 64})
+
+
+def heads_first(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """A reference of [batch, heads, time, width] for [batch, time, heads, width]."""
+    return lambda **given: reference(**{n: x.transpose(1, 2) for n, x in given.items()}).transpose(
+        1, 2
+    )
 
 
 def narrow_inputs(s: Source) -> Tensors:
