@@ -3,13 +3,14 @@ it ever is."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from warploom.check.cases import Case
 from warploom.check.dependence import Source
-from warploom.check.recurrence import loop_name
+from warploom.check.recurrence import Kind, loop_name
 from warploom.check.search import Search
 from warploom.check.values import Wish
 from warploom.ir.core import Op
@@ -21,6 +22,7 @@ from warploom.sim.report import SimError, StepLimit, TripLimit
 LONGER = (1, 2, 4, 8)  # times the iterations that show most recurrences: how long a loop is to run
 LARGEST, MOST_IDLE = 1 << 30, 3  # of numbers that lengthen a loop, and of doublings without effect
 MOST_BEYOND = 2  # times the iterations that are asked for, which a run of them may take
+MOST_ONCE = 8  # inputs that are tried for a loop to run once
 LARGE_GRID = 64  # programs, so that one is far from the first
 LARGEST_RISE = 256  # of offsets in memory, from each to the next, an iteration that is asked for
 IDLE_FROM = 8  # times the iterations that are asked for: a smaller number may be less than one tile
@@ -54,27 +56,50 @@ class Lengthening:
             self.steering.least(self.search.cases[0]),
         )
         for loop in self.loops:
-            # First from where a kind of iteration came, which may not have come for long enough.
-            brief = map(self._alone, self.checker.recurrences.brief(loop))
-            self._lengthen_from(loop, tuple(brief))
-            self._lengthen_from(loop, (self._alone(rich), rich, least, self.search.longest))
+            # First from where a kind of iteration came, which has not come for long enough.
+            self._lengthen_kinds(loop)
+            self.search.begin()
+            for base in dict.fromkeys((self._alone(rich), rich, least, self.search.longest)):
+                self._lengthen_from(loop, base)
             if any(Source.MEMORY in self.dependence.sources(v) for v in control.deciding(loop)):
                 self._rise(loop)
+        if self._run_once():
+            for loop in self.loops:
+                self._lengthen_kinds(loop)
 
-    def _lengthen_from(self, loop: Op, bases: Sequence[Case]) -> None:
-        """Runs a loop longer and longer from inputs, within the steps of one search."""
+    def _run_once(self) -> bool:
+        """Runs loops that always ran more often for one iteration, in long loops around; was there any?"""
         self.search.begin()
-        for base in dict.fromkeys(bases):
-            for i in () if self._is_done(loop) else self._lengthening(loop, base):
-                self._run_longer(loop, base, i)
-
-    def _run_longer(self, loop: Op, base: Case, i: int | None) -> None:
-        """Runs inputs, like one but for a number (None: for some), at which a loop is longer and longer."""
-        for trips in self._lengths(loop):
-            for wish in () if self._is_done(loop) else self._longer(loop, trips, base, i):
-                self.search.run(base, wish)
-                if self._is_done(loop):
+        once, before = self.checker.recurrences.once, len(self.checker.recurrences.once)
+        for loop in self.loops:
+            around = self.dependence.loops.get(loop, ())
+            if loop.kind is not control.for_ or not around:
+                continue
+            if not self.checker.recurrences.trips.get(loop):
+                continue
+            base = self.checker.longest(around[-1])
+            for wish in itertools.islice(self.solver.trips(loop, 1, base), MOST_ONCE):
+                if loop in once or self.report.failures:
                     break
+                self.search.run(base, wish)
+        return len(once) > before
+
+    def _lengthen_kinds(self, loop: Op) -> None:
+        """Runs a loop longer where a kind of iterations came, each until that came for long."""
+        self.search.begin()
+        for kind, case in self.checker.recurrences.brief(loop).items():
+            self._lengthen_from(loop, self._alone(case), kind)
+
+    def _lengthen_from(self, loop: Op, base: Case, kind: Kind | None = None) -> None:
+        """Runs a loop longer and longer from an input; until iterations of one kind come for long."""
+        for i in () if self._is_done(loop, kind) else self._lengthening(loop, base):
+            for trips in self._lengths(loop):
+                for wish in () if self._is_done(loop, kind) else self._longer(loop, trips, base, i):
+                    self.search.run(base, wish)
+                    if self._is_done(loop, kind):
+                        break
+                if kind is not None and self.checker.recurrences.is_unsettled(loop, kind):
+                    break  # only short loops have some
 
     def _lengthening(self, loop: Op, base: Case) -> Sequence[int | None]:
         """The numbers that may make a `while` longer, first those that lengthen the loops inside least."""
@@ -92,9 +117,14 @@ class Lengthening:
         arrays = {i for i in self.steering.variables if i > self.steering.grid}
         return sorted(self.steering.free | arrays, key=lambda i: (length(i), i))
 
-    def _is_done(self, loop: Op) -> bool:
-        """Is there nothing to be found by longer runs of a loop, or no time left?"""
-        return bool(self.report.failures) or self.search.is_over() or self.is_long(loop)
+    def _is_done(self, loop: Op, kind: Kind | None) -> bool:
+        """Is there nothing to be found by longer runs of a loop (of one kind of iterations), or no time?"""
+        recurrences = self.checker.recurrences
+        if self.report.failures or self.search.is_over():
+            return True
+        if kind is not None and kind not in recurrences.brief(loop):
+            return True
+        return self.is_long(loop)
 
     def _alone(self, case: Case) -> Case:
         """The same work for one program, where the launch says how many there are."""

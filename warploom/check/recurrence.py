@@ -8,11 +8,17 @@ i + p agree in all of it, and each barrier has moved on by one even number of ph
 same), for all i but the first, which has nothing to release, the first after a condition has turned for good,
 and the last ones, which have nothing to fetch ahead, the state of cursors and barriers at i + p is that at i:
 a longer loop repeats these iterations, and who waits for whom in them.
+
+Where conditions change along the way, or loops inside run unequally often, not all iterations do the same.
+Their kinds are told apart by what they do.  Of each kind that came (but on the way between two others,
+passing.py) some in a row do the same, the loops inside as often, for longer than the deepest ring takes to
+come back twice, and recur by themselves; or they take turns with others, and a run so long that has some
+recurs in whole.  Other orders of kinds, and other numbers of iterations of the loops inside, are run, not
+seen to recur.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -45,17 +51,20 @@ class Recurrences:
     ) -> None:
         self.depth, self.courses, self.passings = depth, courses or {}, passings or {}
         self.trips: dict[Op, int] = {}
+        self.once: set[Op] = set()  # loops that ran for one iteration somewhere
         self._added: dict[int, SimReport] = {}  # by their id
-        self._turns: dict[Op, list[list[Turn]]] = {}  # of each run of a loop, without its ends
-        self._mixed: dict[Op, list[list[Turn]]] = {}  # those in which inner loops vary
-        # Where conditions change along the way: of each run, iterations in a row that do the same.
-        self._stretches: dict[Op, list[list[list[Turn]]]] = {}
-        # Of each kind of iterations the input with the shortest runs that have some, and their steps; where
-        # the course of all conditions is known, of what each run of the loop does in all.
+        # Of each run of a loop, without its ends, the iterations and their kinds.
+        self._turns: dict[Op, list[tuple[list[Turn], set[Kind]]]] = {}
+        # Of each kind of iterations those in a row that do the same, and contain some of this kind.
+        self._same: dict[Op, dict[Kind, list[list[Turn]]]] = {}
+        # The kinds that came between two others, and at the ends of runs that have more than these.
+        self._between: dict[Op, set[Kind]] = {}
+        self._ends: dict[Op, set[Kind]] = {}
+        # Of each kind the input with the shortest runs that have some, and their steps.
         self._shortest: dict[Op, dict[Kind, tuple[int, Case]]] = {}
         self._found: dict[Op, int | None] = {}
         self._busy: set[Op] = set()  # loops in which something shared is touched
-        self._periods: dict[Op, int] = {}
+        self._periods: dict[tuple[Op, Kind], int] = {}
 
     def enough(self, loop: Op) -> int:
         """So many iterations show whether a loop's state recurs."""
@@ -70,99 +79,102 @@ class Recurrences:
         self._added[id(result)] = result
         for loop, counts in result.trips.items():
             self.trips[loop] = max(self.trips.get(loop, 0), *counts)
-        for loop, turns in _by_iteration(result.steps):
+            if 1 in counts:
+                self.once.add(loop)
+        for loop, inside, turns in _by_iteration(result.steps):
             self._busy.add(loop)
             if len(result.trips[loop]) == 1:  # at the end there may be some that do nothing
                 turns += [[] for _ in range(len(turns), *result.trips[loop])]
             course = self.courses.get(loop, Course())
             shortest = self._shortest.setdefault(loop, {})
             length = len(result.steps) * math.prod(case.grid)
-            every = _kind([s for turn in turns for s in turn])
-            for kind in {every} if course.is_known else set(map(_kind, turns)):
+            kinds = [_kind(turn) for turn in turns]
+            for kind in set(kinds):
                 if kind not in shortest or length < shortest[kind][0]:
                     shortest[kind] = length, case
-            middle = turns[course.head + 1 : len(turns) - max(self.depth, course.tail)]
-            if len(middle) > 1:
-                kept = self._turns if _is_uniform(loop, middle) else self._mixed
-                kept.setdefault(loop, []).append(middle)
-                self._found.pop(loop, None)
-                if not course.is_known:
-                    self._stretches.setdefault(loop, []).append(_stretches(middle, loop))
+            middle = slice(course.head + 1, len(turns) - max(self.depth, course.tail))
+            if len(turns[middle]) > 1:
+                ends = {*kinds[: course.head + 1], *kinds[len(turns) - course.tail :]}
+                self._ends.setdefault(loop, set()).update(ends)
+                self._add(loop, inside, turns[middle], kinds[middle], course.period)
+
+    def _add(self, loop: Op, inside: int, turns: list[Turn], kinds: list[Kind], unit: int) -> None:
+        """A run of a loop, without its ends."""
+        self._turns.setdefault(loop, []).append((turns, set(kinds)))
+        same, between = self._same.setdefault(loop, {}), self._between.setdefault(loop, set())
+        for stretch in _stretches(turns, inside, unit):
+            of_stretch = set(kinds[stretch])
+            for kind in of_stretch:
+                same.setdefault(kind, []).append(turns[stretch])
+            if stretch.start > 0 and stretch.stop < len(turns):
+                between |= of_stretch
+        self._found.pop(loop, None)
 
     def period(self, loop: Op) -> int | None:
-        """After how many iterations the state recurs; None: that was not seen, in a long run in which the
-        loop does all that it does in any.  Where conditions change along the way, each stretch of iterations
-        that do the same is looked at by itself, and one of each kind is long."""
+        """After how many iterations the state recurs, those of each kind; None: that was not seen."""
         if loop not in self._busy:
             return 1
         if loop not in self._found:
-            self._found[loop] = self._period(loop, self.courses.get(loop, Course()))
+            kinds = self._same.get(loop, {}).keys() - self._few(loop)
+            periods = [self._period_of(loop, kind) or self._of_whole(loop, kind) for kind in kinds]
+            known = [period for period in periods if period is not None]
+            is_whole = kinds and len(known) == len(periods)
+            self._found[loop] = math.lcm(*known) if is_whole else None
         return self._found[loop]
 
-    def _period(self, loop: Op, course: Course) -> int | None:
-        runs, mixed = self._turns.get(loop, []), self._mixed.get(loop, [])
-        if not course.is_known:
-            stretches = self._stretches.get(loop, [])
-            few, whole = self._few(loop, stretches), runs + mixed
-            runs = [same for of_run in stretches for same in of_run]
-            kinds = self._kinds(loop)
-            longest = min((n for kind, n in kinds.items() if kind not in few), default=0)
-            if longest <= 2 * self.depth:
-                # Some take turns: a run in which all of these do shows it.
-                short = {k for k, n in kinds.items() if n <= 2 * self.depth} - few
-                these = (r for r in whole if short <= set(map(_kind, r)))
-                return next((p for r in these if (p := _period_of_longest([r])) is not None), None)
-        elif runs:
-            everything = _done(runs)
-            full = [len(run) for run in runs if _done([run]) == everything]
-            longest = max(full, default=0)
-        else:
-            return _period_of_longest(mixed)
+    def _of_whole(self, loop: Op, kind: Kind) -> int | None:
+        """After how many iterations a long run with some of a kind does all the same, at least twice."""
+        runs = (
+            turns
+            for turns, kinds in self._turns[loop]
+            if kind in kinds and len(turns) > 2 * self.depth
+        )
+        return next((p for turns in runs if (p := _period_of_run(turns)) is not None), None)
+
+    def _period_of(self, loop: Op, kind: Kind) -> int | None:
+        """After how many iterations those of one kind recur, in a long stretch of them."""
+        runs = self._same[loop][kind]
+        longest = max(map(len, runs))
         if longest <= 2 * self.depth:
             return None
+        unit = self.courses.get(loop, Course()).period
         # Runs are only added: shorter periods stay refuted.
-        start = self._periods.get(loop, course.period)
-        found = (
-            p for p in range(start, longest, course.period) if all(_recurs(r, p) for r in runs)
-        )
-        period = next(found, None)
-        if period is not None:
-            self._periods[loop] = period
-        return period
-
-    def _kinds(self, loop: Op) -> dict[Kind, int]:
-        """The kinds of its iterations, each with the most that followed each other."""
-        found: dict[Kind, int] = {}
-        for same in itertools.chain(*self._stretches.get(loop, [])):
-            found[_kind(same[0])] = max(len(same), found.get(_kind(same[0]), 0))
+        start = self._periods.get((loop, kind), unit)
+        alike = (p for p in range(start, longest, unit) if all(_recurs(r, p) for r in runs))
+        found = next(alike, None)
+        if found is not None:
+            self._periods[loop, kind] = found
         return found
 
-    def brief(self, loop: Op) -> list[Case]:
-        """The smallest inputs with iterations that have to come for longer, for a recurrence to be seen: of a
-        kind that never does; where all that matters is how long the loop is, with all that it does."""
-        if self.courses.get(loop, Course()).is_known:
-            whole = _done(self._turns.get(loop, []))
-            kinds = [k for k in self._shortest.get(loop, {}) if whole.issubset(k)]
-        else:
-            long = {kind for kind, n in self._kinds(loop).items() if n > 2 * self.depth}
-            kinds = [k for k in self._shortest.get(loop, {}) if k not in long]
-        found = (self._shortest[loop][k] for k in kinds)
-        return list({case.key: case for _, case in found}.values())
+    def brief(self, loop: Op) -> dict[Kind, Case]:
+        """The kinds of iterations that were not seen to recur by themselves, each with its smallest
+        input.  Of those that came in short runs alone a longer one may have more."""
+        few = self._few(loop)
+        return {
+            kind: case
+            for kind, (_, case) in self._shortest.get(loop, {}).items()
+            if kind not in few and (self.is_unsettled(loop, kind) or self._is_short(loop, kind))
+        }
 
-    def _few(self, loop: Op, stretches: Sequence[list[list[Turn]]]) -> set[Kind]:
+    def is_unsettled(self, loop: Op, kind: Kind) -> bool:
+        """Did iterations of a kind come neither in the middle of a loop, nor at the ends of a long one?"""
+        return kind not in self._same.get(loop, {}) and kind not in self._ends.get(loop, ())
+
+    def _is_short(self, loop: Op, kind: Kind) -> bool:
+        return kind in self._same.get(loop, {}) and self._period_of(loop, kind) is None
+
+    def _few(self, loop: Op) -> set[Kind]:
         """The kinds of iterations between two others that are few, however long the loop is."""
-        if loop not in self.passings:
+        if loop not in self.passings or loop not in self._same:
             return set()
-        known = {s.op for run in stretches for same in run for turn in same for s in turn}
-        between = {_kind(same[0]) for run in stretches for same in run[1:-1]}
-        return {kind for kind in between if self.passings[loop].holds(set(kind), known)}
+        known = {o for kind in self._same[loop] for o in kind}
+        return {k for k in self._between[loop] if self.passings[loop].holds(set(k), known)}
 
 
-def _period_of_longest(runs: Sequence[list[Turn]]) -> int | None:
-    """After how many iterations the longest of some runs does all the same, at least twice."""
-    longest = max(runs, key=len, default=[])
-    periods = range(1, (len(longest) - 1) // 2 + 1)
-    return next((p for p in periods if _recurs(longest, p)), None)
+def _period_of_run(turns: list[Turn]) -> int | None:
+    """After how many iterations a run does all the same, at least twice."""
+    periods = range(1, (len(turns) - 1) // 2 + 1)
+    return next((p for p in periods if _recurs(turns, p)), None)
 
 
 def _kind(turn: Turn) -> Kind:
@@ -170,33 +182,18 @@ def _kind(turn: Turn) -> Kind:
     return tuple(dict.fromkeys(s.op for s in turn))
 
 
-def _done(runs: Sequence[list[Turn]]) -> set[Op]:
-    """All that is done in some runs."""
-    return {s.op for run in runs for turn in run for s in turn}
+def _stretches(turns: list[Turn], inside: int, unit: int) -> list[slice]:
+    """Iterations that follow each other, each of which does the same as the one `unit` before, the loops
+    inside as often.  inside: how many loops are around them, their own with these."""
+    does = [(_kind(turn), {s.loops[inside:] for s in turn}) for turn in turns]
+    ends = [i for i in range(unit, len(turns)) if does[i] != does[i - unit]]
+    begins = [0, *(max(0, i - unit + 1) for i in ends)]
+    return list(map(slice, begins, [*ends, len(turns)]))
 
 
-def _inner(turn: Turn, loop: Op) -> set[tuple[tuple[Op, int], ...]]:
-    """The iterations of the loops inside that an iteration of a loop comes by."""
-    return {s.loops[[o for o, _ in s.loops].index(loop) + 1 :] for s in turn}
-
-
-def _stretches(turns: list[Turn], loop: Op) -> list[list[Turn]]:
-    """Iterations that follow each other and do the same, the loops inside as often."""
-
-    def key(turn: Turn) -> tuple[Kind, set[tuple[tuple[Op, int], ...]]]:
-        return _kind(turn), _inner(turn, loop)
-
-    return [list(same) for _, same in itertools.groupby(turns, key)]
-
-
-def _is_uniform(loop: Op, turns: list[Turn]) -> bool:
-    """Whether the loops inside run alike in all iterations: otherwise the run shows itself, and no more."""
-    first, *others = [_inner(turn, loop) for turn in turns if turn] or [set()]
-    return all(other == first for other in others)
-
-
-def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, list[Turn]]]:
-    """For each run of each loop (of an agent, in its outer iterations) the steps of its iterations."""
+def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, int, list[Turn]]]:
+    """For each run of each loop (of an agent, in its outer iterations) the steps of its iterations, and how
+    many loops are around these."""
     out: dict[tuple[str, Op, tuple[tuple[Op, int], ...]], list[Turn]] = {}
     for s in steps:
         for i, (loop, turn) in enumerate(s.loops):
@@ -204,7 +201,7 @@ def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, list[Turn]]]:
             while len(turns) <= turn:
                 turns.append([])
             turns[turn].append(s)
-    return [(loop, turns) for (_, loop, _), turns in out.items()]
+    return [(loop, len(outer) + 1, turns) for (_, loop, outer), turns in out.items()]
 
 
 def _recurs(turns: list[Turn], period: int) -> bool:
