@@ -102,7 +102,9 @@ class FakeDriver:
     def clear(self, device: int, pointer: int, size: int) -> None:
         self.memory[pointer][:size] = 0
 
-    def elapsed(self, device: int, launch: Callable[[], None], times: int) -> list[float]:
+    def elapsed(
+        self, device: int, launch: Callable[[], None], times: int, stream: int = 0
+    ) -> list[float]:
         for _ in range(times):
             launch()
         return [self.milliseconds.pop(0) if self.milliseconds else 1.0 for _ in range(times)]

@@ -19,7 +19,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom.errors import CompileError, LaunchError
-from warploom.runtime import autotune, jit, launch, snapshot, variants
+from warploom.runtime import autotune, in_place, jit, launch, snapshot, variants
 from warploom.runtime import kernel as kernel_module
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.runtime.autotune import Autotuner, Candidate, judge
@@ -327,6 +327,36 @@ def test_a_timing_function_of_the_user_decides(gpu: Gpu) -> None:
     assert said == ["(32, 1, 1)", "(64, 1, 1)", "(128, 1, 1)"]
     assert told == [32, None, 64, None, 128, None]
     assert kernel.best_config.kwargs == {"BLOCK": 128} and gpu.timer.asked == []
+
+
+def test_kernels_that_load_addresses_are_known() -> None:
+    for fn in (addressed_kernel, tuned_kernel):
+        made = wl.jit(fn).compile_for(np.zeros(4, np.int64), 7, BLOCK=32, grid=(1,))
+        assert in_place.makes_pointers(made) is (fn is addressed_kernel)
+
+
+def addressed_kernel(x_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    row = tl.load(x_ptr).to(tl.pointer_type(tl.float32))
+    tl.store(row + tl.arange(0, BLOCK), tl.program_id(0) + n)
+
+
+@pytest.mark.parametrize("loads_addresses", [True, False])
+def test_what_loads_addresses_is_timed_in_place(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, loads_addresses: bool
+) -> None:
+    """Copies of the arguments in another process would hold addresses that mean nothing there."""
+    gpu.driver.milliseconds = [9.0, 2.0, *[3.0] * 10, 9.0, 2.0, *[1.0] * 10]
+    monkeypatch.setattr(in_place, "driver", lambda: gpu.driver)
+    monkeypatch.setattr(in_place, "makes_pointers", lambda kernel: loads_addresses)
+    kernel = tuner(32, 128)
+    kernel[lambda meta: (meta["BLOCK"],)](GpuArray(1 << 20, (1000,), "int64"), 1000)
+    assert (gpu.timer.asked == []) is loads_addresses
+    assert kernel.best_config.kwargs == {"BLOCK": 128 if loads_addresses else 32}
+    grids = [grid for _, grid, *_ in gpu.driver.launches]
+    assert (
+        grids
+        == [(32, 1, 1)] * (12 if loads_addresses else 1) + [(128, 1, 1)] * 13 * loads_addresses
+    )
 
 
 def test_the_tuner_s_hook_restores_after_timing(gpu: Gpu) -> None:

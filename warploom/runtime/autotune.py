@@ -3,7 +3,7 @@
 Candidates are compiled here, on threads (NVRTC releases the GIL), and those that can't launch or spill are
 dropped.  The rest is timed in a worker process (worker.py) that gets cubins, launch plans and copies of
 the arguments (snapshot.py), so that a hang, a crash or a broken context costs one worker and never this
-process.  The verdict is kept on disk.
+process; what copies would not do for is timed here (in_place.py).  The verdict is kept on disk.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.frontend.reads import Reads
 from warploom.frontend.source import parse_function
+from warploom.runtime import in_place
 from warploom.runtime.args import CPU
 from warploom.runtime.binding import KNOBS, OF_TRITON, Call, make_knobs, no_parameter
 from warploom.runtime.build import resources_fit
@@ -262,8 +263,9 @@ class Autotuner(Decorated):
                 help="call the kernel once with such arguments before the capture",
             )
         candidates = self._compiled(configs, grid, args, kwargs, device)
-        if self.hooks.do_bench is not None:
-            return self._benched(candidates, grid, args, kwargs)
+        bench = self.hooks.do_bench or in_place.bench(call, [c.kernel for c in candidates], device)
+        if bench is not None:
+            return self._benched(bench, candidates, grid, args, kwargs)
         timer = self.make_timer(call, device)
         try:
             verdict = judge(candidates, timer, kernel.fn.__name__)
@@ -271,9 +273,7 @@ class Autotuner(Decorated):
             timer.close()
         if self.hooks.pre_hook is not None:
             self.hooks.pre_hook(kernel.meta(args, kwargs), reset_only=True)
-        first = candidates[
-            0
-        ].kernel  # what it read stands for all: a wrong verdict is slow, not wrong
+        first = candidates[0].kernel  # what it read stands for all: a wrong verdict is slow
         parts = {"verdict": json.dumps(asdict(verdict)).encode()}
         parts |= {} if first is None else {"reads": first.reads.text.encode()}
         disk.store("tuned", name, parts)
@@ -281,12 +281,13 @@ class Autotuner(Decorated):
 
     def _benched(
         self,
+        bench: Callable[..., Any],
         candidates: Sequence[Candidate],
         grid: Any,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Verdict:
-        """The verdict of the user's own do_bench, which times launches on the arguments themselves."""
+        """The verdict of what times launches on the arguments themselves, as a user's do_bench."""
         hooks, times = self.hooks, dict[int, float]()
         for c in candidates:
             if c.skipped:
@@ -298,8 +299,7 @@ class Autotuner(Decorated):
                 with hooks.around(named):
                     self.fn.launch(grid, *args, **{**kwargs, **c.config.all_kwargs})
 
-            assert hooks.do_bench is not None
-            found = hooks.do_bench(once, quantiles=(0.5, 0.2, 0.8))
+            found = bench(once, quantiles=(0.5, 0.2, 0.8))
             times[c.index] = float(found[0] if isinstance(found, list | tuple) else found)
         skipped = {str(c.config): c.skipped for c in candidates if c.skipped}
         if not times:

@@ -300,16 +300,18 @@ class CudaDriver:
         with self.using(device):
             self.check(self._cu.cuMemsetD8Async(pointer, 0, size, 0)[0], "cuMemsetD8Async")
 
-    def elapsed(self, device: int, launch: Callable[[], None], times: int) -> list[float]:
-        """Milliseconds of each of so many launches on the default stream, by events."""
+    def elapsed(
+        self, device: int, launch: Callable[[], None], times: int, stream: int = 0
+    ) -> list[float]:
+        """Milliseconds of each of so many launches on a stream, by events."""
         cu = self._cu
         with self.using(device):
             events = [self._call(cu.cuEventCreate, 0) for _ in range(2 * times)]
             pairs = list(zip(events[::2], events[1::2], strict=True))
             for start, end in pairs:
-                self.check(cu.cuEventRecord(start, 0)[0], "cuEventRecord")
+                self.check(cu.cuEventRecord(start, stream)[0], "cuEventRecord")
                 launch()
-                self.check(cu.cuEventRecord(end, 0)[0], "cuEventRecord")
+                self.check(cu.cuEventRecord(end, stream)[0], "cuEventRecord")
             self.check(cu.cuCtxSynchronize()[0], "cuCtxSynchronize")
             found = [float(self._call(cu.cuEventElapsedTime, *pair)) for pair in pairs]
             for event in events:
