@@ -13,8 +13,9 @@ Where conditions change along the way, or loops inside run unequally often, not 
 Their kinds are told apart by what they do.  Of each kind that came (but on the way between two others,
 passing.py) some in a row do the same, the loops inside as often, for longer than the deepest ring takes to
 come back twice, and recur by themselves; or they take turns with others, and a run so long that has some
-recurs in whole.  Other orders of kinds, and other numbers of iterations of the loops inside, are run, not
-seen to recur.
+recurs in whole.  Where it is known how all conditions go, a kind that does less than another one, such as one
+without a loop inside, need not.  Other orders of kinds, and other numbers of iterations of the loops inside,
+are run, not seen to recur.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Recurrences:
         if loop not in self._busy:
             return 1
         if loop not in self._found:
-            kinds = self._same.get(loop, {}).keys() - self._few(loop)
+            kinds = {k for k in self._same.get(loop, {}) if not self._is_spared(loop, k)}
             periods = [self._period_of(loop, kind) or self._of_whole(loop, kind) for kind in kinds]
             known = [period for period in periods if period is not None]
             is_whole = kinds and len(known) == len(periods)
@@ -149,11 +150,11 @@ class Recurrences:
     def brief(self, loop: Op) -> dict[Kind, Case]:
         """The kinds of iterations that were not seen to recur by themselves, each with its smallest
         input.  Of those that came in short runs alone a longer one may have more."""
-        few = self._few(loop)
         return {
             kind: case
             for kind, (_, case) in self._shortest.get(loop, {}).items()
-            if kind not in few and (self.is_unsettled(loop, kind) or self._is_short(loop, kind))
+            if (self.is_unsettled(loop, kind) or self._is_short(loop, kind))
+            and not self._is_spared(loop, kind)
         }
 
     def is_unsettled(self, loop: Op, kind: Kind) -> bool:
@@ -162,6 +163,14 @@ class Recurrences:
 
     def _is_short(self, loop: Op, kind: Kind) -> bool:
         return kind in self._same.get(loop, {}) and self._period_of(loop, kind) is None
+
+    def _is_spared(self, loop: Op, kind: Kind) -> bool:
+        """Need iterations of a kind not recur: are they few; or, where it is known how all conditions go, so
+        that only the loops inside tell kinds apart, do others do all that they do?"""
+        if kind in self._few(loop):
+            return True
+        others = self._same.get(loop, {}) if self.courses.get(loop, Course()).is_known else ()
+        return any(set(kind) < set(other) for other in others)
 
     def _few(self, loop: Op) -> set[Kind]:
         """The kinds of iterations between two others that are few, however long the loop is."""
