@@ -273,7 +273,7 @@ class Autotuner(Decorated):
             timer.close()
         if self.hooks.pre_hook is not None:
             self.hooks.pre_hook(kernel.meta(args, kwargs), reset_only=True)
-        first = candidates[0].kernel  # what it read stands for all: a wrong verdict is slow
+        first = candidates[0].kernel  # what it read stands for all: a wrong verdict is only slow
         parts = {"verdict": json.dumps(asdict(verdict)).encode()}
         parts |= {} if first is None else {"reads": first.reads.text.encode()}
         disk.store("tuned", name, parts)

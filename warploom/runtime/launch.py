@@ -552,8 +552,7 @@ class LoadedKernel:
         if data is None:
             if len(self._maps) >= MAPS_KEPT:
                 self._maps.clear()
-            self.driver.enter(
-                device
-            )  # a thread of torch's autograd may have no context, which encoding needs
+            # Encoding needs a context, which a thread of torch's autograd may not have.
+            self.driver.enter(device)
             data = self._maps[index, key] = self.driver.encode(m, key)
         return data
