@@ -68,7 +68,9 @@ def keep(config):
 
 
 def prune(configs, named_args, **kwargs):
-    return [c for c in configs if c.kwargs["BLOCK_M"] <= kwargs["N_CTX"]]
+    """Below the diagonal whole blocks of columns fit only where they are no wider than the rows."""
+    sizes = ((c, c.kwargs["BLOCK_M"], c.kwargs["BLOCK_N"]) for c in configs)
+    return [c for c, m, n in sizes if m <= kwargs["N_CTX"] and (m >= n or kwargs["STAGE"] == 1)]
 
 
 @triton.jit
@@ -81,7 +83,7 @@ def descriptor_of(desc_or_ptr, shape, strides, block_shape):
 
 @triton.autotune(
     configs=list(filter(keep, configs)),
-    key=["N_CTX", "HEAD_DIM", "warp_specialize"],
+    key=["N_CTX", "HEAD_DIM", "STAGE", "warp_specialize"],
     prune_configs_by={"early_config_prune": prune},
 )
 @triton.jit

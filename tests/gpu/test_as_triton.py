@@ -15,6 +15,8 @@ from tests.triton.test_tutorials import SIZES
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parents[2]
+# What Triton 3.6 ends with on Hopper, and why.
+OF_TRITON = {"attention": "NVGPUWarpSpecialization"}  # loops with warp_specialize=True
 RUN = """
 import importlib, json, time, torch
 module = importlib.import_module("corpus.as_triton.{name}")
@@ -56,6 +58,8 @@ def test_a_program_by_triton_itself(name: str) -> None:
     """The programs are right where Triton's own compiler runs them."""
     pytest.importorskip("triton")
     done = ran(name, served=False)
+    if done.returncode and name in OF_TRITON and OF_TRITON[name] in done.stderr:
+        pytest.xfail(f"{name}: {OF_TRITON[name]}")
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1])["triton"] == "triton"
 
