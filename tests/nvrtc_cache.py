@@ -21,10 +21,9 @@ from functools import cache
 from pathlib import Path
 
 from warploom.runtime import nvrtc
+from warploom.runtime.nvrtc_process import Answer
 
 LARGEST = 512 << 20  # bytes that are kept after a run; a run of the whole suite leaves a tenth
-
-Answer = tuple[bool, str, bytes, str]  # what nvrtc._run returns
 
 _ask = nvrtc._run
 
@@ -52,11 +51,10 @@ def answered(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> An
     try:
         ok, log, cubin, ptx = json.loads(zlib.decompress(file.read_bytes()))
         os.utime(file)  # what was used last is evicted last
-        return ok, log, base64.b64decode(cubin), ptx
+        return Answer(ok, log, base64.b64decode(cubin), ptx)
     except (OSError, ValueError, zlib.error):
         answer = _ask(source, name, flags, want_ptx)
-    ok, log, cubin, ptx = answer
-    text = json.dumps([ok, log, base64.b64encode(cubin).decode(), ptx])
+    text = json.dumps([answer.ok, answer.log, base64.b64encode(answer.cubin).decode(), answer.ptx])
     try:
         kept.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(f".{os.getpid()}")

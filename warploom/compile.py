@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from warploom.ir.core import Func, Level, walk
 from warploom.ir.ops import task
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
-from warploom.passes.pipeline import Choice, Road, names, rows
+from warploom.passes.pipeline import Choice, Pass, Road, from_choice, names, rows
 from warploom.schedule.model import Knobs, Launch, Schedule, SplitPlan, TaskPlan
 from warploom.schedule.resources import Headroom
 from warploom.target import DEFAULT, Target
@@ -97,26 +98,51 @@ def lower(
         func = func.with_(attrs={**func.attrs, "target": target.name})
     refuse_missing(func, func.loc)
     road = Road(target, knobs, schedule, structured, headroom, launch)
-    steps = _run("frontend", func, road)
+    return _lowered(_run((("frontend", func),), rows(func), road), road)
+
+
+def lower_again(
+    first: Lowered,
+    knobs: Knobs,
+    target: Target,
+    headroom: Headroom,
+    launch: Launch | None,
+    is_new: Callable[[Schedule], bool],
+) -> Lowered | None:
+    """`first` lowered with other headroom, from the choice of the schedule on; None where that is none that
+    `is_new`."""
+    road = Road(target, knobs, headroom=headroom, launch=launch, cluster=first.schedule.cluster)
+    before = tuple(step for step in first.steps if step[1].level is Level.TILE)
+    choice, *ahead = from_choice()
+    before = _run(before, [choice], road)
+    if road.schedule is not None and not is_new(road.schedule):
+        return None
+    return _lowered(_run(before, ahead, road), road)
+
+
+def _lowered(steps: tuple[tuple[str, Func], ...], road: Road) -> Lowered:
     if road.schedule is None:
         raise InternalError("the pipeline chooses no schedule")
-    return Lowered(steps, road.schedule, _debuggable(steps[-1][1], knobs.debug))
+    return Lowered(steps, road.schedule, _debuggable(steps[-1][1], road.knobs.debug))
 
 
 def lower_explicit(func: Func, target: Target, debug: bool | str = False) -> Lowered:
     """Take an explicit kernel, a function at WARP, down to PLACED: nothing is chosen for it.
 
     Raises CompileError for the user's mistakes that only layouts and memory show."""
-    steps = _run("translate", func, Road(target))
+    steps = _run((("translate", func),), rows(func), Road(target))
     return Lowered(steps, _as_written(steps[1][1]), _debuggable(steps[-1][1], debug))
 
 
-def _run(door: str, func: Func, road: Road) -> tuple[tuple[str, Func], ...]:
-    """(pass, function after it) for each row ahead of the function that has something to do; first what
-    came in by the door."""
-    steps, asked = [(door, func)], options.get()
-    _dump(asked, 0, door, func)
-    for row in rows(func):
+def _run(
+    done: tuple[tuple[str, Func], ...], ahead: Iterable[Pass | Choice], road: Road
+) -> tuple[tuple[str, Func], ...]:
+    """(pass, function after it): those done, and each row ahead that has something to do.  The first of all
+    is what came in by a door."""
+    steps, asked = list(done), options.get()
+    if len(steps) == 1:
+        _dump(asked, 0, *steps[0])
+    for row in ahead:
         before = steps[-1][1]
         with _blame(row.name, before):
             if isinstance(row, Choice):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
 from warploom.errors import CompileError, InternalError
-from warploom.runtime.nvrtc import compile_cuda, compiler_version
+from warploom.runtime import nvrtc
+from warploom.runtime.nvrtc import compile_cuda, compiler_version, library_path, statements
+from warploom.runtime.nvrtc_process import Answer, StoppedError, ask, run
 from warploom.target import SM_90A
 
 COPY = r"""
@@ -122,3 +127,78 @@ k(float* p, unsigned long long a, unsigned long long b) {{
 """
     with pytest.raises(CompileError, match="C7602"):
         compile_cuda(source, name="k", target=SM_90A)
+
+
+# ---- a run that takes too long
+
+FLAGS = (f"--gpu-architecture={SM_90A.name}", "--ptxas-options=-v", "--no-cache")
+
+
+def test_statements_are_counted_with_loops_unrolled() -> None:
+    """Only what a pragma unrolls; comments and braces are none."""
+    text = """
+    // a comment
+    #pragma unroll
+    for (int i = 0; i < 8; ++i) a[i] = 0;
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[i] = 1;
+      #pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        b[j] = i;
+      }
+    }
+    #pragma unroll 1
+    for (int i = 0; i < 100; ++i) a[0] += i;
+    for (int i = 0; i < 100; ++i) {
+      if (i) {
+        a[0] = 1;
+      } else {
+        a[0] = 2;
+        a[1] = 3;
+      }
+    }
+    a[0] = 4;"""
+    assert statements(text) == 8 + 4 * (1 + 2) + 1 + 3 + 1
+
+
+def test_a_process_of_its_own_gives_the_same() -> None:
+    theirs = ask(COPY, "copy", FLAGS, True, library_path(), 60.0)
+    assert theirs.ok and theirs.seconds > 0
+    ours = run(COPY, "copy", FLAGS, True)
+    assert (theirs.cubin, theirs.ptx) == (ours.cubin, ours.ptx) and ours.seconds == 0
+    assert "Compiling entry function 'copy'" in theirs.log
+
+
+def test_its_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the processor's: the process ends itself.  A user hears how large the kernel is, and what to do."""
+    monkeypatch.setattr(nvrtc, "LARGE", 0)
+    monkeypatch.setattr(nvrtc, "CALL_SECONDS", 0.01)
+    source = f"// never asked before: {Path(__file__).name}\n{COPY}"
+    with pytest.raises(
+        CompileError, match=r"after 0\.01 s of processor time at kernel copy, which has"
+    ) as e:
+        compile_cuda(source, name="copy", target=SM_90A)
+    assert e.value.code == "nvrtc-stopped" and "more warps" in str(e.value)
+
+
+def test_what_is_stopped_is_compiled_with_fewer_optimizations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slow(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> Answer:
+        if nvrtc.FAST not in flags:
+            raise StoppedError("NVRTC was stopped")
+        return run(source, name, flags, want_ptx)
+
+    monkeypatch.setattr(nvrtc, "_run", slow)
+    build = compile_cuda(COPY, name="copy", target=SM_90A)
+    assert build.is_stopped and build.cpu_seconds > nvrtc.CALL_SECONDS
+    assert build.problems() == (
+        "NVRTC: NVRTC was stopped: compiled with --Ofast-compile=mid instead, so it is slower",
+    )
+
+
+def test_without_a_process_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "LARGE", 0)
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    assert compile_cuda(COPY, name="copy", target=SM_90A).registers

@@ -14,12 +14,14 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e.gemms import Gemm
 from warploom.errors import CompileError, WarploomWarning
+from warploom.ir.printer import print_func
 from warploom.kernels.gemm import gemm_pointers
+from warploom.passes import pipeline
 from warploom.runtime import build, nvrtc
 from warploom.runtime.build import HOPELESS_SPILLS
 from warploom.runtime.compiled import CompiledKernel, is_cached
 from warploom.runtime.nvrtc import Advisory, Build
-from warploom.runtime.request import HEADROOMS
+from warploom.runtime.request import HEADROOMS, Request
 from warploom.schedule.resources import Headroom
 
 Judge = Callable[[str], int]  # source -> bytes of spills
@@ -182,6 +184,39 @@ def test_nvrtc_has_a_budget_of_time(ptxas: Any) -> None:
     kernel, (told,) = gemm()
     assert len(seen) == 2 and "because NVRTC was at work for 62 s" in told
     assert kernel.resources.stopped
+
+
+def test_after_a_run_that_was_stopped_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    remark = Advisory(nvrtc.STOPPED, "stopped after 30 s")
+    slow = Build("k", b"cubin", "", 168, 8, 8, 0, 2, (remark,), 35.0, "none", "", 35.0)
+    seen = []
+    monkeypatch.setattr(
+        "warploom.runtime.build.compile_text", lambda *_, **__: seen.append(1) or slow
+    )
+    kernel, (told,) = gemm()
+    assert len(seen) == 1 and "NVRTC: stopped after 30 s" in told
+    assert kernel.resources.stopped == "a run of NVRTC was stopped"
+
+
+def test_other_headroom_begins_at_the_choice(ptxas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes before it does not depend on headroom; what was lowered alike is not lowered again."""
+    translated: list[Any] = []
+    lowered: list[Any] = []
+    translate, assign = Request.translate, pipeline.assign_layouts
+    monkeypatch.setattr(Request, "translate", lambda *a: translated.append(1) or translate(*a))
+    rows = tuple(
+        replace(row, run=lambda f, r: lowered.append(1) or assign(f, r.schedule, r.target))
+        if row.name == "assign_layouts"
+        else row
+        for row in pipeline.PIPELINE
+    )
+    monkeypatch.setattr(pipeline, "PIPELINE", rows)
+    seen = ptxas(lambda source: 400)
+    kernel, _ = gemm()
+    assert len(translated) == 1 < len(lowered) <= len(HEADROOMS)
+    assert kernel.resources.builds == len(seen) == len(lowered)
+    again = kernel.request.lower()  # as a later process asks for it
+    assert print_func(again.placed) == print_func(kernel.placed)
 
 
 def test_strict_makes_it_an_error(ptxas: Any) -> None:

@@ -230,6 +230,12 @@ def rows(func: Func) -> Sequence[Pass | Choice]:
     return PIPELINE[at:]
 
 
+def from_choice() -> Sequence[Pass | Choice]:
+    """The choice of the schedule, and what lies ahead of it."""
+    at = next(i for i, row in enumerate(PIPELINE) if row.name == "choose")
+    return PIPELINE[at:]
+
+
 def names() -> tuple[str, ...]:
     """The passes, each once, in the order in which they first run."""
     return tuple(dict.fromkeys(row.name for row in PIPELINE if isinstance(row, Pass)))

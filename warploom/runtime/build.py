@@ -79,6 +79,8 @@ class Search:
         """Another build."""
         built = found.built
         self.known.add(found.back)
+        if any(a["code"] == nvrtc.STOPPED for a in built["advisories"]):
+            self.stopped = "a run of NVRTC was stopped"
         if not self.builds and built["spill_bytes"] > HOPELESS_SPILLS:
             self.hopeless = built["spill_bytes"]
         self.builds += built["builds"]
@@ -109,18 +111,23 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
     CompileError where none compiles."""
     refusal: CompileError | None = None
     best: Built | None = None
+    first: Lowered | None = None
     tried: list[Schedule] = []
+
+    def is_new(schedule: Schedule) -> bool:
+        return _applied(schedule) not in tried
+
     search = Search()
     headrooms = [request.headroom, *request.headrooms]
     while headrooms:
         headroom = headrooms.pop(-1 if search.hopeless else 0)
         try:
             attempt = request.with_headroom(headroom)
-            lowered = attempt.lower()
-            schedule = replace(lowered.schedule, reasons=())
-            if schedule in tried:
+            lowered = attempt.lower_again(first, is_new) if first else attempt.lower()
+            if lowered is None:
                 continue
-            tried.append(schedule)
+            first = first or lowered
+            tried.append(_applied(lowered.schedule))
             text = _text(attempt, lowered)
             if text.back in search.known:
                 continue
@@ -130,6 +137,9 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
         except CompileError as e:
             if not tried or (best is None and e.code != "ptxas-limit"):
                 raise
+            if e.code == "nvrtc-stopped":
+                search.stopped = "a run of NVRTC was stopped"
+                break
             refusal = refusal or e
             continue
         search.add(found)
@@ -141,6 +151,12 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
         assert refusal is not None
         raise refusal
     return best, search
+
+
+def _applied(schedule: Schedule) -> Schedule:
+    """A schedule without what no pass reads."""
+    tasks = tuple(replace(t, needed=None) for t in schedule.tasks)
+    return replace(schedule, tasks=tasks, reasons=())
 
 
 @dataclass(frozen=True)
@@ -221,6 +237,8 @@ def best_occupancy(
 
     Left to itself ptxas spills, or waits for each load in turn, to save registers that no further CTA needs.
     Where the first build is hopeless, one more is made: that with the most registers."""
+    if first.is_stopped:
+        return None, first
     tried: list[tuple[int | None, nvrtc.Build]] = []
     wanted = _worth_asking(first, asked, target)
     for n in wanted[-1:] if first.spill_bytes > HOPELESS_SPILLS else wanted:

@@ -15,12 +15,23 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from warploom.codegen.resources import Advisory
 from warploom.errors import CompileError, InternalError
+from warploom.runtime.nvrtc_process import Answer, StoppedError, ask, run
 from warploom.target import Target
+
+# Statements, loops unrolled, from which on NVRTC runs in a process of its own: it takes some seconds then,
+# and the process 0.2 s more.
+LARGE = 4000
+# Seconds of a processor that such a run may take.
+CALL_SECONDS = 30.0
+# What a text is compiled with whose run was stopped: it takes a tenth of the time.
+FAST = "--Ofast-compile=mid"
+STOPPED = "NVRTC"  # the advisory's code then
 
 
 @dataclass(frozen=True)
@@ -39,8 +50,13 @@ class Build:
     seconds: float  # wall time of NVRTC
     compiler: str  # "NVRTC 13.5"
     log: str
-    cpu_seconds: float = 0.0  # of this thread
+    cpu_seconds: float = 0.0  # of a processor
     builds: int = 1  # compilations that this one is the best of; the seconds are of all
+
+    @property
+    def is_stopped(self) -> bool:
+        """Was NVRTC stopped, and this made with fewer optimizations?"""
+        return any(a.code == STOPPED for a in self.advisories)
 
     def problems(self) -> tuple[str, ...]:
         """Spills and every advisory: what a kernel of this library must not have."""
@@ -94,8 +110,9 @@ def compile_cuda(
     """Compiles `source` and returns its `extern "C"` kernel `name`.
 
     options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).
-    Raises CompileError where the kernel is too large for ptxas (registers, shared memory), and
-    InternalError, quoting the emitted line, where the source is wrong: users don't write it.
+    Raises CompileError where the kernel is too large for ptxas (registers, shared memory), or takes NVRTC
+    more than CALL_SECONDS with and without optimizations, and InternalError, quoting the emitted line, where
+    the source is wrong: users don't write it.
     """
     start, busy = time.perf_counter(), time.thread_time()
     flags = (
@@ -106,10 +123,19 @@ def compile_cuda(
         "--minimal",
         *options,
     )
-    ok, log, cubin, ptx = _run(source, name, flags, want_ptx)
+    stopped: tuple[Advisory, ...] = ()
+    try:
+        ok, log, cubin, ptx, _, more = _run(source, name, flags, want_ptx)
+    except StoppedError as first:
+        try:
+            ok, log, cubin, ptx, _, more = _run(source, name, (*flags, FAST), want_ptx)
+        except StoppedError as second:
+            raise _too_large(source, name, second) from None
+        more += CALL_SECONDS
+        stopped = (Advisory(STOPPED, f"{first}: compiled with {FAST} instead, so it is slower"),)
     if not ok:
         raise _refusal(source, name, flags, log)
-    seconds, busy = time.perf_counter() - start, time.thread_time() - busy
+    seconds, busy = time.perf_counter() - start, time.thread_time() - busy + more
     stats = _resources(log, name)
     return Build(
         name=name,
@@ -120,7 +146,7 @@ def compile_cuda(
         stack_bytes=stats["stack"],
         static_shared=stats["smem"],
         barriers=stats["barriers"],
-        advisories=_advisories(log),
+        advisories=(*stopped, *_advisories(log)),
         seconds=seconds,
         compiler=compiler_version(),
         log=log,
@@ -134,40 +160,41 @@ def _nvrtc() -> Any:  # a module without type information
     return nvrtc
 
 
-def _run(
-    source: str, name: str, flags: Sequence[str], want_ptx: bool
-) -> tuple[bool, str, bytes, str]:
-    """(compiled?, log, cubin, ptx).  Raises InternalError where NVRTC itself fails."""
-    nvrtc = _nvrtc()
-    success = nvrtc.nvrtcResult.NVRTC_SUCCESS
+def _run(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> Answer:
+    """NVRTC's answer, from a process of its own where the text is large: there a run can be stopped.
 
-    def call(function: Any, *args: Any) -> Any:
-        result, *values = function(*args)
-        if result != success:
-            raise InternalError(f"nvrtc: {function.__name__} returned {result!r}")
-        return values[0] if values else None
+    Raises StoppedError, and InternalError where NVRTC itself fails."""
+    answer = None
+    if statements(source) >= LARGE:
+        with suppress(OSError):  # no process can be started: it runs here
+            answer = ask(source, name, flags, want_ptx, library_path(), CALL_SECONDS)
+    answer = answer or run(source, name, flags, want_ptx)
+    if answer.fault:
+        raise InternalError(f"nvrtc: {answer.fault}")
+    return answer
 
-    def fetch(size: Any, get: Any) -> bytes:
-        data: bytes = b"\0" * call(size, program)  # the bindings write into it
-        call(get, program, data)
-        return data
 
-    program = call(nvrtc.nvrtcCreateProgram, source.encode(), f"{name}.cu".encode(), 0, [], [])
-    try:
-        options = [f.encode() for f in flags]
-        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = fetch(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-        text = log.replace(b"\0", b"").decode(errors="replace")  # zeros stand between parts
-        if result == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
-            return False, text, b"", ""
-        if result != success:
-            raise InternalError(f"nvrtc: {result!r} with options {' '.join(flags)}\n{text}")
-        real = not any("=compute_" in f for f in flags)
-        cubin = fetch(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN) if real else b""
-        ptx = fetch(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if want_ptx else b""
-        return True, text, cubin, ptx.rstrip(b"\0").decode()
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
+_UNROLLED = re.compile(r"for \(int \w+ = 0; \w+ < (\d+);")
+
+
+def statements(source: str) -> int:
+    """Lines of a text with its loops unrolled: NVRTC's time grows with their square, 0.2 s of 1,000."""
+    total, factors, unrolls = 0, [1], False
+    for line in source.split("\n"):
+        text = line.strip()
+        if text.startswith("#"):
+            unrolls = text == "#pragma unroll"
+            continue
+        loop = _UNROLLED.match(text) if unrolls else None
+        factor = factors[-1] * (int(loop[1]) if loop else 1)
+        unrolls = False
+        if text.startswith("}") and len(factors) > 1:
+            factors.pop()
+        if text.endswith("{"):
+            factors.append(factors[-1] if text.startswith("}") else factor)
+        elif text and not text.startswith(("}", "//")):
+            total += factor
+    return total
 
 
 # ---- reading the log.  The lines are those of ptxas 13.x; tests hold samples of them.
@@ -202,6 +229,16 @@ def _resources(log: str, name: str) -> dict[str, int]:
 
 # ---- refusals
 
+
+def _too_large(source: str, name: str, why: StoppedError) -> CompileError:
+    return CompileError(
+        "nvrtc-stopped",
+        f"{why} at kernel {name}, which has {statements(source):,} statements, loops unrolled",
+        help="take smaller blocks, or more warps for them: each thread computes all of its elements of a "
+        "tile one by one; or cut a wide tile into parts in a loop",
+    )
+
+
 _CUDA_ERROR = r"(?m)^[^\n(]*\.cu\((\d+)\): (?:catastrophic )?error:? ?(.*)$"
 _PTX_ERROR = r"(?m)^ *ptxas .*?line (\d+); error\s*: (.*)$"
 _LIMIT_ERROR = (
@@ -229,7 +266,7 @@ def _refusal(
     if error := re.search(_PTX_ERROR, log):
         number, what = int(error.group(1)), error.group(2)
         virtual = [f.replace("=sm_", "=compute_") for f in flags if not f.startswith("--ptxas")]
-        _, _, _, ptx = _run(source, name, virtual, want_ptx=True)
+        ptx = _run(source, name, virtual, want_ptx=True).ptx
         return InternalError(_quote("PTX", ptx, number, what, name, flags, log))
     return InternalError(f"nvrtc refused kernel {name}, options {' '.join(flags)}:\n{log}")
 

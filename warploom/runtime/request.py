@@ -151,6 +151,21 @@ class Request:
                 raise
             return self._lower(replace(self.headroom, shared=e.unplanned))
 
+    def lower_again(self, first: Lowered, is_new: Callable[[Schedule], bool]) -> Lowered | None:
+        """`first`, lowered with other headroom; None where the schedule is none that `is_new`."""
+        from warploom.compile import lower_again
+
+        def again(headroom: Headroom) -> Lowered | None:
+            return lower_again(first, self.knobs, self.machine(), headroom, self.launch, is_new)
+
+        try:
+            found = again(self.headroom)
+        except SharedMemoryError as e:
+            if not e.unplanned:
+                raise
+            found = again(replace(self.headroom, shared=e.unplanned))
+        return replace(found, reads=first.reads) if found else None
+
     def _lower(self, headroom: Headroom) -> Lowered:
         from warploom.compile import lower
 
