@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from tests.fuzz.numbers import FORMATS
-from tests.fuzz.ops import LIBDEVICE, LOOSE, Inexact, literal, make, typed, var
+from tests.fuzz.ops import LIBDEVICE, LOOSE, SPECIAL, Inexact, literal, make, typed, var
 from tests.fuzz.tree import E, T, parts
 
 # What a drawn value may be at most, and how fine: what the next op does with it still fits the format.
@@ -35,6 +35,7 @@ STORED = (
 
 # The first seed that draws libdevice's functions, gathers, flips and sorts: those before it keep their kernels.
 FUNCTIONS_FROM = 90_000
+SPECIAL_FROM = 150_000  # likewise, of those that neither Python nor NumPy has
 
 
 class Expressions:
@@ -43,6 +44,8 @@ class Expressions:
     def __init__(self, seed: int) -> None:
         self.r = random.Random(seed)
         self.has_functions = seed >= FUNCTIONS_FROM
+        of_libdevice = LIBDEVICE | (SPECIAL if seed >= SPECIAL_FROM else {})
+        self.of_libdevice = of_libdevice if self.has_functions else {}
         self.vars: list[tuple[str, T]] = []
         self.made = 0
         self.helpers = 0
@@ -442,8 +445,8 @@ class Expressions:
         x = self.tile(shape, "f32", 1) if depth <= 1 else self.loose(shape, depth - 1)
         r = self.r.random()
         if r < 0.6 or not x.t.err:
-            name = self.r.choice(sorted((*LOOSE, *LIBDEVICE) if self.has_functions else LOOSE))
-            low, high = LIBDEVICE[name][1:3] if name in LIBDEVICE else LOOSE[name][2:4]
+            name = self.r.choice(sorted((*LOOSE, *self.of_libdevice)))
+            low, high = LOOSE[name][2:4] if name in LOOSE else self.of_libdevice[name][1:3]
             return make(name, self.fit(x, low, high))
         if r < 0.75 and self.has_functions and self.maybe(0.5):
             y = self.tile(shape, "f32", 1)

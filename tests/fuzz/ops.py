@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,7 @@ import numpy as np
 
 from tests.fuzz.numbers import FORMATS, convert, holds, ulp, wide
 from tests.fuzz.tree import E, T
+from warploom.sim import special
 
 
 class Inexact(Exception):
@@ -367,6 +369,18 @@ LIBDEVICE: dict[str, tuple[Any, float, float, float, float, float, float]] = {
     "lgamma": (_one_by_one(math.lgamma), 0.5, 16, 3.6, -0.13, 28, 1e-4),
     "tgamma": (_one_by_one(math.gamma), 0.5, 5, 36.2, 0.8, 24, 1e-4),
 }
+# Later ones, whose values come from warploom/sim/special.py, which has tables of its own in the tests.
+SPECIAL: dict[str, tuple[Any, float, float, float, float, float, float]] = {
+    "erfinv": (_one_by_one(special.erfinv), -0.875, 0.875, 3.5, -1.17, 1.17, 1e-5),
+    "erfcinv": (_one_by_one(special.erfcinv), 0.125, 1.875, 3.5, -1.17, 1.17, 1e-5),
+    "erfcx": (_one_by_one(special.erfcx), -1, 16, 11.2, 0, 5.1, 1e-4),
+    "j0": (_one_by_one(partial(special.bessel_j, 0)), -16, 16, 0.6, -0.41, 1, 1e-5),
+    "j1": (_one_by_one(partial(special.bessel_j, 1)), -16, 16, 0.5, -0.6, 0.6, 1e-5),
+    "y0": (_one_by_one(partial(special.bessel_y, 0)), 0.5, 16, 1.5, -0.45, 0.53, 1e-5),
+    "y1": (_one_by_one(partial(special.bessel_y, 1)), 0.5, 16, 2.6, -1.5, 0.42, 1e-5),
+    "cyl_bessel_i0": (_one_by_one(partial(special.bessel_i, 0)), -3, 3, 4, 1, 4.9, 1e-5),
+    "cyl_bessel_i1": (_one_by_one(partial(special.bessel_i, 1)), -3, 3, 3.7, -4, 4, 1e-5),
+}
 
 
 def _loose(low: float, high: float, slope: float, least: float, most: float, own: float) -> Rule:
@@ -386,7 +400,7 @@ def _in_double(fn: Callable[..., Any]) -> Value:
 
 for _name, (_tl, _fn, _lo, _hi, *_rest) in LOOSE.items():
     OPS[_name] = Op(_loose(_lo, _hi, *_rest), _call(_tl), _in_double(_fn))
-for _name, (_fn, _lo, _hi, *_rest) in LIBDEVICE.items():
+for _name, (_fn, _lo, _hi, *_rest) in (LIBDEVICE | SPECIAL).items():
     OPS[_name] = Op(_loose(_lo, _hi, *_rest), _libdevice(_name), _in_double(_fn))
 
 

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import math
 import pickle
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import warploom.triton as triton
 import warploom.triton.language as tl
 from warploom.errors import CompileError
+from warploom.sim import special
 from warploom.triton.language.extra import libdevice
 
 SEVEN = tl.constexpr(3) * 2 + 1
@@ -353,6 +355,118 @@ def test_libdevice() -> None:
         np.fmod(x, y) + np.maximum(x - y, 0) + 1 / np.cbrt(np.abs(x)), x.view(np.int32) + np.rint(y * 3),
     ]  # fmt: skip
     np.testing.assert_allclose(out, np.array(want), rtol=3e-5, atol=3e-6)
+
+
+RNG = np.random.default_rng(4)
+WIDE = RNG.standard_normal(400).astype(np.float32) * np.float32(2.0) ** RNG.integers(
+    -140, 100, 400
+).astype(np.float32)
+EDGES = np.array(
+    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3.4028235e38], np.float32
+)
+
+
+@triton.jit
+def of_two(x_ptr: Any, y_ptr: Any, n_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x, y, n = tl.load(x_ptr + i), tl.load(y_ptr + i), tl.load(n_ptr + i)
+    o = out_ptr + i
+    tl.store(o, libdevice.nextafter(x, y))
+    tl.store(o + N, libdevice.remainder(x, y))
+    tl.store(o + 2 * N, libdevice.ldexp(x, n))
+    tl.store(o + 3 * N, libdevice.logb(x))
+    tl.store(o + 4 * N, libdevice.ilogb(x).to(tl.float32))
+    tl.store(o + 5 * N, libdevice.norm3d(x, y, 2.0))
+    tl.store(o + 6 * N, libdevice.rnorm4d(x, y, 2.0, x))
+
+
+def test_parts_of_a_number() -> None:
+    x = np.concatenate([np.repeat(EDGES, 10), WIDE[:156]])
+    y = np.concatenate([np.tile(EDGES, 10), WIDE[156:312]])
+    n = RNG.integers(-300, 300, 256).astype(np.int32)
+    out = on_both(of_two, np.zeros((7, 256), np.float32), x, y, n, N=256)
+    with np.errstate(all="ignore"):
+        wide, other = x.astype(float), y.astype(float)
+        first = np.frexp(x)[1] - 1.0
+        logb = np.where(x == 0, -np.inf, np.where(np.isfinite(x), first, np.abs(x)))
+        ilogb = np.where(
+            np.isinf(x), 2.0**31 - 1, np.where((x == 0) | np.isnan(x), -(2.0**31), first)
+        )
+        norm = np.hypot(np.hypot(wide, other), 2)
+        rnorm = 1 / np.hypot(norm, wide)
+        whole = np.array(
+            [
+                math.remainder(a, b) if np.isfinite(a) and b else math.nan
+                for a, b in zip(wide, other, strict=True)
+            ]
+        )
+        exact = [np.nextafter(x, y), whole, np.ldexp(x, n), logb, ilogb]
+        lengths = np.array([norm, rnorm]).astype(np.float32)
+    assert np.array_equal(out[:5], np.array(exact, np.float32), equal_nan=True)
+    ok = ~(np.isinf(x) | np.isinf(y))  # of an infinity and NaN: infinite or none
+    np.testing.assert_allclose(out[5:, ok], lengths[:, ok], rtol=2e-6, atol=1e-44)
+
+
+@triton.jit
+def rounded(x_ptr: Any, y_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    o = out_ptr + i
+    tl.store(o, libdevice.add_rd(x, y))
+    tl.store(o + N, libdevice.mul_ru(x, y))
+    tl.store(o + 2 * N, libdevice.div_rz(x, y))
+    tl.store(o + 3 * N, libdevice.fma_rd(x, y, x))
+    tl.store(o + 4 * N, libdevice.sqrt_ru(tl.abs(x)))
+    tl.store(o + 5 * N, libdevice.double2float_rz(x.to(tl.float64) * 3.0))
+    tl.store(o + 6 * N, libdevice.rcp_rn(x) + libdevice.rsqrt_rn(tl.abs(y)))
+    bits = libdevice.byte_perm(libdevice.float_as_int(x), libdevice.float_as_int(y), 0x7610)
+    tl.store(o + 7 * N, libdevice.int_as_float(bits))
+    tl.store(o + 8 * N, libdevice.mul24(libdevice.float_as_int(x), -3).to(tl.float32))
+    tl.store(o + 9 * N, libdevice.int2float_ru(libdevice.float_as_int(x)))
+
+
+def test_rounding_in_a_direction() -> None:
+    x, y = numbers(2, 96)
+    out = on_both(rounded, np.zeros((10, 96), np.float32), x, y, N=96).astype(float)
+    a, b = x.astype(float), y.astype(float)  # sums and products of two float32 here fit a float64
+
+    def at(exact: Any, found: Any, way: str) -> bool:
+        """Whether a float32 is the neighbour of an exact number on that side."""
+        step = np.spacing(np.abs(found).astype(np.float32)).astype(float)
+        off = found - exact
+        side = {"rd": off <= 0, "ru": off >= 0, "rz": np.abs(found) <= np.abs(exact)}[way]
+        return bool((side & (np.abs(off) < step)).all())
+
+    assert at(a + b, out[0], "rd") and at(a * b, out[1], "ru") and at(a / b, out[2], "rz")
+    assert at(a * b + a, out[3], "rd") and at(np.sqrt(np.abs(a)), out[4], "ru")
+    assert at(a * 3, out[5], "rz") and at(x.view(np.int32).astype(float), out[9], "ru")
+    np.testing.assert_allclose(
+        out[6], np.float32(1 / a) + np.float32(1 / np.sqrt(np.abs(b))), rtol=1e-6
+    )
+    bytes_x, bytes_y = x.view(np.uint32), y.view(np.uint32)
+    mixed = (bytes_x & 0xFFFF) | (bytes_y & 0xFFFF0000)
+    assert np.array_equal(out[7], mixed.view(np.float32).astype(float))
+    low = (x.view(np.int32) << 8) >> 8
+    assert np.array_equal(out[8], (low * np.int32(-3)).astype(np.float32).astype(float))
+
+
+SPECIAL = {
+    "erfinv": (special.erfinv, -0.99, 0.99), "erfcinv": (special.erfcinv, 0.01, 1.99),
+    "erfcx": (special.erfcx, -3, 30), "j0": (lambda x: special.bessel_j(0, x), -20, 20),
+    "j1": (lambda x: special.bessel_j(1, x), -20, 20), "y0": (lambda x: special.bessel_y(0, x), 0.1, 20),
+    "y1": (lambda x: special.bessel_y(1, x), 0.1, 20), "normcdfinv": (NormalDist().inv_cdf, 0.01, 0.99),
+    "cyl_bessel_i0": (lambda x: special.bessel_i(0, x), -9, 9),
+    "cyl_bessel_i1": (lambda x: special.bessel_i(1, x), -9, 9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_functions(name: str) -> None:
+    fn, low, high = SPECIAL[name]
+    x = np.random.default_rng(2).uniform(low, high, 40).astype(np.float32)
+    out = np.zeros(40, np.float64)
+    of_one(getattr(libdevice, name), tl.float64)[(1,)](x, out, N=40)
+    np.testing.assert_allclose(out, [fn(float(v)) for v in x], rtol=1e-8, atol=1e-12)
 
 
 CONVERSIONS = (

@@ -16,7 +16,8 @@ FUNCTIONS = (
 )  # fmt: skip
 RARE = (
     "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "exp10", "expm1", "log10", "log1p",
-    "erfc", "lgamma", "tgamma", "trunc", "rint", "round",
+    "erfc", "lgamma", "tgamma", "trunc", "rint", "round", "erfinv", "erfcinv", "erfcx", "j0", "j1", "y0", "y1",
+    "cyl_bessel_i0", "cyl_bessel_i1",
 )  # fmt: skip
 UNARY = {*FUNCTIONS, *RARE, "not"}
 SMALL = "16x64"  # 8 elements for each of 128 threads

@@ -18,7 +18,7 @@ import numpy as np
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, scaled, task, tile
 from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64, pointee_of
-from warploom.sim import ptx
+from warploom.sim import ptx, special
 from warploom.sim import scaled as scales
 from warploom.sim.addresses import address_of, pointer_at
 from warploom.sim.report import MemoryFault
@@ -136,6 +136,12 @@ _OWN: dict[OpKind, Fn] = {
     arith.erfc: _by_math(math.erfc),
     arith.lgamma: _by_math(math.lgamma),
     arith.tgamma: _by_math(math.gamma, lambda x: math.nan if x else math.copysign(math.inf, x)),
+    arith.erfinv: _by_math(special.erfinv),
+    arith.erfcinv: _by_math(special.erfcinv),
+    arith.erfcx: _by_math(special.erfcx),
+    **{getattr(arith, f"j{n}"): _by_math(partial(special.bessel_j, n)) for n in (0, 1)},
+    **{getattr(arith, f"y{n}"): _by_math(partial(special.bessel_y, n)) for n in (0, 1)},
+    **{getattr(arith, f"cyl_bessel_i{n}"): _by_math(partial(special.bessel_i, n)) for n in (0, 1)},
     arith.rsqrt: _rsqrt,
     arith.rcp: _rcp,
     arith.exp10: lambda x: np.power(np.asarray(10, np.asarray(x).dtype), x),

@@ -7,8 +7,11 @@ here is refused by name: it runs on the GPU alone.
 
 from __future__ import annotations
 
+import math
+import operator
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -147,6 +150,52 @@ def _product(kind: str, x: Array, y: Array) -> Any:
     return x.astype(object) * y.astype(object)
 
 
+# ---- rounding in a direction: rm down, rp up, rz to zero
+
+_DIRECTED = ("rm", "rp", "rz")
+
+
+def _root(x: Fraction) -> Fraction:
+    """A square root, cut off far beyond the digits of a float64."""
+    digits = 1 << 2400
+    return Fraction(math.isqrt(int(x * digits * digits)), digits)
+
+
+# (on Fractions; on floats)
+_EXACT: dict[str, tuple[Callable[..., Fraction], Callable[..., Any]]] = {
+    "add": (operator.add, operator.add), "sub": (operator.sub, operator.sub),
+    "mul": (operator.mul, operator.mul), "div": (operator.truediv, operator.truediv),
+    "fma": (lambda x, y, z: x * y + z, lambda x, y, z: x * y + z),
+    "rcp": (lambda x: 1 / x, lambda x: 1 / x), "sqrt": (_root, np.sqrt), "cvt": (lambda x: x, lambda x: x),
+}  # fmt: skip
+
+
+def _directed(way: str, op: str, xs: list[Array], to: Any) -> Array:
+    """The exact result rounded one way to the type `to`; zeros, poles and what isn't finite as usual."""
+    exact, usual = _EXACT[op]
+
+    def one(*given: Any) -> Any:
+        try:
+            value = exact(*map(Fraction, given))
+        except (ZeroDivisionError, OverflowError, ValueError):
+            return usual(*map(to, given))
+        if not value:
+            return usual(*map(to, given))
+        try:
+            near = to(float(value))
+        except OverflowError:
+            near = to(math.copysign(math.inf, value))
+        above = near == math.inf or (near != -math.inf and Fraction(float(near)) > value)
+        below = near == -math.inf or (near != math.inf and Fraction(float(near)) < value)
+        down = way == "rm" or (way == "rz" and value > 0)
+        if above if down else below:
+            return np.nextafter(near, to(-math.inf if down else math.inf))
+        return near
+
+    numbers = [np.asarray(x.tolist(), object) for x in xs]
+    return np.asarray(np.frompyfunc(one, len(xs), 1)(*numbers), to)
+
+
 # Of operands read by the instruction's type; the result is written by it.
 _OPS: dict[str, Callable[..., Any]] = {
     "mov": lambda kind, x: x, "abs": _float(np.abs), "neg": _float(np.negative), "not": lambda kind, x: ~x,
@@ -253,6 +302,9 @@ class Machine:
         read = [_read(x, kind) for x in xs]
         if op in ("shl", "shr", "bfe", "prmt", "lop3"):
             read[1:] = [x.astype(np.int64) for x in xs[1:]]
+        way = next((p for p in parts if p in _DIRECTED), None)
+        if way and op in _EXACT and kind in ("f32", "f64"):
+            return target, _write(_directed(way, op, read, _FLOATS[kind].type), kind)
         if op in ("mul", "fma", "mad"):
             out: Any = _wide(read[0]).astype(np.float64) * _wide(read[1])
             out = out + read[2] if len(read) > 2 else out
@@ -298,6 +350,9 @@ class Machine:
             return _write(x.astype(np.int64) if to != "u64" else x.astype(np.uint64), to)
         if source in _FLOATS and any(p in _ROUND for p in parts):
             x = next(_ROUND[p] for p in parts if p in _ROUND)(_wide(x))
+        side = next((p for p in parts if p in _DIRECTED), None)
+        if side and to in ("f32", "f64"):
+            return _write(_directed(side, "cvt", [x], _FLOATS[to].type), to)
         if "relu" in parts:
             x = np.maximum(x, x.dtype.type(0))
         if "sat" in parts and to in _FLOATS:

@@ -312,4 +312,192 @@ def normcdf(x: Operand) -> Tensor:
     return _calc("*", 0.5, _one["erfc"](_calc("*", x, -0.7071067811865476)))
 
 
+@builtin
+def normcdfinv(x: Operand) -> Tensor:
+    """The number up to which the normal distribution is x."""
+    return _calc("*", -1.4142135623730951, _one["erfcinv"](_calc("*", x, 2.0)))
+
+
+# ---- rounded in a direction
+
+
+_PTX = {"rd": "rm", "ru": "rp", "rz": "rz", "rn": "rn"}
+_LETTERS = {"f32": "f", "f64": "d", "i32": "r", "u32": "r", "i64": "l", "u64": "l"}
+_TYPES = {"int": i32, "uint": u32, "ll": i64, "ull": u64, "float": f32, "double": f64}
+
+
+def _spelled(dtype: Any) -> str:
+    """A dtype as PTX has it."""
+    return str(dtype.name).replace("i", "s")
+
+
+def _rounded(op: str, way: str, count: int) -> Callable[..., Tensor]:
+    """An operation in f32 or f64; nothing is contracted with it."""
+
+    def fn(*given: Operand) -> Tensor:
+        emitter = current()
+        if len(given) != count:
+            refuse("arguments", f"{op} takes {count} operands, found {len(given)}", "see its name")
+        xs = emitter.broadcast(*given)
+        dtype = f64 if any(emitter.number(x) == f64 for x in xs) else f32
+        letter = _LETTERS[dtype.name]
+        text = f"{op}.{way}.{dtype.name} {', '.join(f'${i}' for i in range(count + 1))};"
+        return _asm(text, f"={letter}" + f",{letter}" * count, xs, dtype)
+
+    return _named(f"{op}_{way}", f"{op} in f32 or f64, rounded as PTX's .{way} does.", fn)
+
+
+def _asm(text: str, constraints: str, xs: Any, dtype: Any) -> Tensor:
+    given = [current().cast(x, dtype) if dtype.is_float and "cvt" not in text else x for x in xs]
+    found: Tensor = elementwise.inline_asm_elementwise(text, constraints, given, dtype, True, 1)
+    return found
+
+
+def _converted(source: Any, to: Any, way: str) -> Callable[..., Tensor]:
+    def fn(x: Operand) -> Tensor:
+        text = f"cvt.{way}.{_spelled(to)}.{_spelled(source)} $0, $1;"
+        constraints = f"={_LETTERS[to.name]},{_LETTERS[source.name]}"
+        return _asm(text, constraints, [current().cast(x, source)], to)
+
+    return _named(f"{source}2{to}_{way}", f"A {source} as {to}, rounded as PTX's .{way} does.", fn)
+
+
+for _suffix, _way in _PTX.items():
+    for _op, _count in {
+        "add": 2,
+        "sub": 2,
+        "mul": 2,
+        "div": 2,
+        "fma": 3,
+        "rcp": 1,
+        "sqrt": 1,
+    }.items():
+        globals().setdefault(f"{_op}_{_suffix}", _rounded(_op, _way, _count))
+    for _from in ("int", "uint", "ll", "ull", "double"):
+        for _to in ("float", "double"):
+            if not (_to == "double" and _from in ("int", "uint", "double")):
+                _made = _converted(_TYPES[_from], _TYPES[_to], _way)
+                globals().setdefault(f"{_from}2{_to}_{_suffix}", _made)
+
+
+@builtin
+def rsqrt_rn(x: Operand) -> Tensor:
+    """1 / √x of a float32, rounded to nearest even."""
+    wide = current().cast(x, f64)
+    return current().cast(_calc("/", 1.0, _one["sqrt"](wide)), f32)
+
+
+# ---- parts of a number
+
+
+def _exponent(x: Operand) -> Any:
+    """e with |x| / 2^e in [1, 2) (i64), for a finite x other than 0."""
+    emitter = current()
+    mantissa, bias, lift = (52, 1023, 54) if emitter.number(x) == f64 else (23, 127, 25)
+    small = _calc("<", abs(x), 2.0 ** (1 - bias))
+    bits = emitter.cast(_bits(emitter.select(small, _calc("*", x, 2.0**lift), x)), i64)
+    field = _calc("&", _calc(">>", bits, mantissa), 2 * bias + 1)
+    return _calc("-", field, emitter.select(small, bias + lift, emitter.cast(bias, i64)))
+
+
+@builtin
+def ilogb(x: Operand) -> Tensor:
+    """The exponent of 2 in x (i32): of 0 and of no number the least i32, of an infinity the largest."""
+    emitter = current()
+    e = emitter.select(
+        _calc("==", abs(x), float("inf")), 2**31 - 1, emitter.cast(_exponent(x), i32)
+    )
+    neither = _calc("|", _calc("==", x, 0.0), _calc("!=", x, x))
+    return emitter.select(neither, -(2**31), e)
+
+
+@builtin
+def logb(x: Operand) -> Tensor:
+    """The exponent of 2 in x, as a float: of 0 -inf, of an infinity inf."""
+    emitter = current()
+    e = emitter.select(
+        _calc("==", x, 0.0), float("-inf"), emitter.cast(_exponent(x), emitter.number(x))
+    )
+    return emitter.select(_calc("<", abs(x), float("inf")), e, abs(x))
+
+
+@builtin
+def ldexp(x: Operand, n: Operand) -> Tensor:
+    """x times 2 to the n, rounded once."""
+    emitter = current()
+    value, left = emitter.cast(x, f64), emitter.cast(n, i64)
+    for _ in range(3):  # steps between normal numbers, but for the last one that isn't lost
+        step = emitter.select(_calc("<", left, -1022), -969, elementwise.minimum(left, 1023))
+        power = longlong_as_double(_calc("<<", _calc("+", step, 1023), 52))
+        value, left = _calc("*", value, power), _calc("-", left, step)
+    return emitter.cast(value, emitter.number(x))
+
+
+scalbn = ldexp
+
+
+@builtin
+def nextafter(x: Operand, y: Operand) -> Tensor:
+    """The number next to x on the way to y."""
+    emitter = current()
+    select = emitter.select
+    a, b = emitter.unify(x, y)
+    bits = _bits(a)
+    grows = _calc("==", _calc("<", a, b), _calc(">", a, 0.0))
+    moved = select(grows, _calc("+", bits, 1), _calc("-", bits, 1))
+    least = _calc("|", _calc("&", _bits(b), -(2 ** (emitter.number(bits).bits - 1))), 1)
+    moved = select(_calc("==", a, 0.0), least, moved)
+    found = select(_calc("==", a, b), b, elementwise.to(moved, emitter.number(a), bitcast=True))
+    none = _calc("|", _calc("!=", a, a), _calc("!=", b, b))
+    return select(none, _calc("+", a, b), found)
+
+
+@builtin
+def remainder(x: Operand, y: Operand) -> Tensor:
+    """x less its nearest multiple of y (halves: of the even one), exact."""
+    emitter = current()
+    a, b = emitter.unify(x, y)
+    size, step = abs(a), abs(b)
+    rest = _calc("%", size, _calc("+", step, step))
+    rest = emitter.select(_calc(">", rest, _calc("-", step, rest)), _calc("-", rest, step), rest)
+    rest = emitter.select(_calc(">=", rest, _calc("-", step, rest)), _calc("-", rest, step), rest)
+    return emitter.select(_calc("<", _bits(a), 0), emitter.negative(rest), rest)
+
+
+def _norm(count: int, is_inverse: bool) -> Callable[..., Tensor]:
+    def fn(*given: Operand) -> Tensor:
+        sizes = [abs(x) for x in current().broadcast(*given)]
+        large = sizes[0]
+        for x in sizes[1:]:
+            large = elementwise.maximum(large, x)
+        safe = current().select(_calc(">", large, 0.0), large, 1.0)
+        total: Any = 0.0
+        for x in sizes:
+            part = _calc("/", x, safe)
+            total = _calc("+", total, _calc("*", part, part))
+        found = _calc("*", large, _one["sqrt"](total))
+        found = current().select(_calc("==", large, float("inf")), large, found)
+        return _calc("/", 1.0, found) if is_inverse else found
+
+    means = f"The length of a vector of {count}, without overflow on the way"
+    return _named("norm", f"1 / {means[0].lower()}{means[1:]}." if is_inverse else f"{means}.", fn)
+
+
+norm3d, norm4d = _norm(3, False), _norm(4, False)
+rnorm3d, rnorm4d = _norm(3, True), _norm(4, True)
+
+
+@builtin
+def byte_perm(x: Operand, y: Operand, s: Operand) -> Tensor:
+    """Four of the eight bytes of x and y (32 bits each), each chosen by four bits of s."""
+    return _asm("prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", current().broadcast(x, y, s), i32)
+
+
+@builtin
+def mul24(x: Operand, y: Operand) -> Tensor:
+    """The lower 32 bits of the product of the lower 24 bits of two integers, with their signs."""
+    a, b = (_calc(">>", _calc("<<", v, 8), 8) for v in (x, y))
+    return _calc("*", a, b)
+
+
 __all__ = [name for name, value in vars().items() if getattr(value, "__warploom_builtin__", False)]
