@@ -233,6 +233,24 @@ def test_sorted_and_rearranged(n: int, m: int, dtype: Any) -> None:
 
 
 @triton.jit
+def rows_sorted(
+    x_ptr: Any, out_ptr: Any, N: tl.constexpr, M: tl.constexpr, DOWN: tl.constexpr
+) -> None:
+    at = tl.arange(0, N)[:, None] * M + tl.arange(0, M)[None, :]
+    tl.store(out_ptr + at, tl.sort(tl.load(x_ptr + at), descending=DOWN))
+
+
+@pytest.mark.parametrize(("n", "m", "down"), [(2, 33, False), (1, 64, True), (3, 128, False)])
+def test_long_rows_are_sorted_by_a_loop(n: int, m: int, down: bool) -> None:
+    x = numbers(n, m)
+    out = on_both(rows_sorted, np.zeros((n, m), np.float32), x, N=n, M=m, DOWN=down)
+    want = np.sort(x, 1)
+    assert np.array_equal(out.reshape(n, m), want[:, ::-1] if down else want)
+    kernel = rows_sorted.compile(["*fp32:16"] * 2, {"N": n, "M": m, "DOWN": down}, num_warps=4)
+    assert kernel.cuda.count("gathered") < 40  # not as many as the network has steps
+
+
+@triton.jit
 def counted(x_ptr: Any, n: Any, out_ptr: Any, N: tl.constexpr, BINS: tl.constexpr) -> None:
     i = tl.arange(0, N)
     x = tl.load(x_ptr + i)

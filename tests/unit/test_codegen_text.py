@@ -10,7 +10,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.unit.codegen_kernels import emitted, kernel
 from tests.unit.host_functions import compile_expressions
-from warploom.codegen.text import is_used
+from warploom.codegen.text import Text, is_used
 from warploom.runtime.nvrtc import compile_cuda
 from warploom.target import SM_90A
 
@@ -35,6 +35,15 @@ def test_names_that_cplusplus_or_cuda_has_are_given_others() -> None:
     assert "constexpr int LAST_WAVE_2 =" in c.cuda
     for word in ("friend", "explicit", "exp2", "nullptr", "mutable"):
         assert re.search(rf"\b{word}_?2 = ", c.cuda)
+
+
+def test_names_are_the_first_free_ones_of_the_open_blocks() -> None:
+    text = Text()
+    assert [text.name(x) for x in ("x", "x", "a1", "a1", "x_2")] == ["x", "x2", "a1", "a1_2", "x_2"]
+    outer = text.scopes[-1]
+    with text.block("if (true)"):
+        assert [text.name("x"), text.name_in(outer, "x"), text.name("x")] == ["x3", "x4", "x5"]
+    assert [text.name(x) for x in ("x", "x", "a1")] == ["x3", "x5", "a1_3"]
 
 
 @pytest.mark.parametrize("name", ["max", "main", "double", "hold", "norm"])

@@ -19,7 +19,7 @@ def _for(e: Emitter, o: Op) -> None:
     if o.attrs.get("unroll") is not None:
         e.line(f"#pragma unroll {o.attrs['unroll']}")
     kind = c_type(scalar_elem(iv.type))
-    e.scopes.append(set())
+    e.open_scope()
     variable = e.storage.variables[iv]
     variable.name = name = e.name(iv.hint, "i")
     e.bind(variable)
@@ -27,7 +27,7 @@ def _for(e: Emitter, o: Op) -> None:
     with e.block(f"for ({kind} {name} = {e.scalar(lo)}; {name} < {e.scalar(hi)}; {advance})"):
         e.region(body)
         e.parallel_assign(list(zip(carried, body.yielded, strict=True)))
-    e.scopes.pop()
+    e.close_scope()
 
 
 def _while(e: Emitter, o: Op) -> None:

@@ -34,6 +34,8 @@ class Text:
         self.loc: Loc | None = None
         self.shown: Loc | None = None
         self.scopes: list[set[str]] = [set(RESERVED)]
+        # Of each block around: stem -> a number up to which its names are taken while the block is open.
+        self.taken: list[dict[str, int]] = [{}]
         self.shared_by_ops: list[dict[Hashable, Any]] = [{}]  # of each block around
         self.given: set[str] = set()  # names, in whatever scope
         self.top: dict[str, str] = {}  # constants at the top: name -> value
@@ -67,25 +69,36 @@ class Text:
         """`header {` … `}` with a scope of its own."""
         self.line(f"{header} {{" if header else "{")
         self.depth += 1
-        self.scopes.append(set())
+        self.open_scope()
         self.shared_by_ops.append({})
         yield
-        self.scopes.pop()
+        self.close_scope()
         self.shared_by_ops.pop()
         self.depth -= 1
         self.out.append(Line(self.depth, tail))
 
     # ---- names
 
+    def open_scope(self) -> None:
+        self.scopes.append(set())
+        self.taken.append({})
+
+    def close_scope(self) -> None:
+        self.scopes.pop()
+        self.taken.pop()
+
     def name(self, hint: str, otherwise: str = "x") -> str:
         """A name that is new in the visible scopes."""
         stem = identifier(hint).strip("_") or otherwise
         if stem[0].isdigit():
             stem = f"{otherwise}{stem}"
-        candidate, n = stem, 1
+        joint = "_" if stem[-1].isdigit() else ""
+        n = max(names.get(stem, 1) for names in self.taken)
+        candidate = f"{stem}{joint}{n}" if n > 1 else stem
         while candidate in self.top or any(candidate in s for s in self.scopes):
             n += 1
-            candidate = f"{stem}{n}" if not stem[-1].isdigit() else f"{stem}_{n}"
+            candidate = f"{stem}{joint}{n}"
+        self.taken[-1][stem] = n
         self.scopes[-1].add(candidate)
         self.given.add(candidate)
         return candidate

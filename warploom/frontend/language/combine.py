@@ -23,8 +23,8 @@ from warploom.frontend.language.core import builtin, method
 from warploom.frontend.language.linear import of_bits, reduced, scanned
 from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, reshape, tile_of
 from warploom.frontend.refuse import refuse
-from warploom.ir.core import Builder, Value
-from warploom.ir.ops import arith, tile
+from warploom.ir.core import Builder, Region, Value
+from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DTYPE_PREDICATES, DType, Scalar, Tile, i1, i8, i32, shape_of
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 Combine = Callable[..., Any]
+WRITTEN_OUT = 32  # elements up to which a sort's steps are no loop
 COUNTED = 1 << 15  # comparisons that a histogram makes at once
 
 
@@ -312,12 +313,38 @@ def _sorted(x: Operand, dim: Any, descending: bool, what: str) -> Value:
         whole = _take(t, emitter.emit(arith.minimum, *emitter.unify(places, n - 1)), a)
         own = emitter.expand_to(_along(_calc("<", places, n), len(shape), a), emitter.shape(whole))
         t = emitter.select(own, whole, _extreme(emitter.number(t), highest=not descending))
-    length = 2
-    while length <= size:
-        t = _exchanged(t, a, length, descending)
-        length *= 2
+    if size > WRITTEN_OUT:
+        t = _sorted_by_loop(t, a, descending)
+    else:
+        length = 2
+        while length <= size:
+            t = _exchanged(t, a, length, descending)
+            length *= 2
     t = _take(t, arange(0, n), a) if size > n else t
     return emitter.cast(t, i1) if d == i1 else t
+
+
+def _sorted_by_loop(t: Value, axis: int, descending: bool) -> Value:
+    """The tile in order along an axis of 2^m elements, by a loop over the steps of the network, one body for
+    all of them: m (m + 1) / 2."""
+    emitter = current()
+    m = (emitter.shape(t)[axis] - 1).bit_length()
+    init = (t, emitter.const(2, i32), emitter.const(1, i32))
+    index, x, length, step = (Value(v.type) for v in (init[1], *init))
+    with emitter.inside(emitter.builder.nested()) as body:
+        places = arange(0, 1 << m)
+        x_next = _partners(x, axis, step, _falls(places, length, descending))
+        is_last = _calc("==", step, 1)  # the next runs are twice as long
+        next_step = emitter.select(is_last, length, _calc(">>", step, 1))
+        next_length = emitter.select(is_last, _calc("<<", length, 1), length)
+        emitter.emit(control.yield_, x_next, next_length, next_step)
+    bounds = [emitter.const(n, i32) for n in (0, m * (m + 1) // 2, 1)]
+    region = Region((index, x, length, step), tuple(body.ops))
+    results = emitter.append(
+        control.for_, (*bounds, *init), ["sorted", "length", "step"], regions=(region,), unroll=1
+    )
+    found: Value = results[0]
+    return found
 
 
 def _extreme(d: DType, highest: bool) -> Operand:
@@ -332,21 +359,31 @@ def _extreme(d: DType, highest: bool) -> Operand:
 def _exchanged(x: Value, axis: int, length: int, descending: bool) -> Value:
     """Runs of `length` elements along an axis, each bitonic, in order: rising and falling in turn, the first
     as asked for (Batcher's network, its last steps)."""
+    falls = _falls(arange(0, current().shape(x)[axis]), length, descending)
+    step = length // 2
+    while step:
+        x = _partners(x, axis, step, falls)
+        step //= 2
+    return x
+
+
+def _falls(places: Operand, length: Operand, descending: bool) -> Any:
+    """Which elements are of a run of `length` that is to fall."""
+    falls = _calc("!=", _calc("&", places, length), 0)
+    return current().invert(falls) if descending else falls
+
+
+def _partners(x: Value, axis: int, step: Operand, falls: Operand) -> Any:
+    """One step of the network: elements that lie `step` apart, a power of two, put in order."""
     emitter = current()
     shape = emitter.shape(x)
     places = arange(0, shape[axis])
-    falls = _calc("!=", _calc("&", places, length), 0)
-    falls = emitter.invert(falls) if descending else falls
-    step = length // 2
-    while step:
-        other = _take(x, _calc("^", places, step), axis)
-        is_first = _calc("==", _calc("&", places, step), 0)
-        # the first of two gets the greater one where the run falls, the second where it rises
-        greater = emitter.expand_to(_along(_calc("==", is_first, falls), len(shape), axis), shape)
-        swap = emitter.select(greater, _calc("<", x, other), _calc(">", x, other))
-        x = emitter.select(swap, other, x)
-        step //= 2
-    return x
+    other = _take(x, _calc("^", places, step), axis)
+    is_first = _calc("==", _calc("&", places, step), 0)
+    # the first of two gets the greater one where the run falls, the second where it rises
+    greater = emitter.expand_to(_along(_calc("==", is_first, falls), len(shape), axis), shape)
+    swap = emitter.select(greater, _calc("<", x, other), _calc(">", x, other))
+    return emitter.select(swap, other, x)
 
 
 # ---- rearranging, counting
