@@ -51,6 +51,8 @@ class Numbers(Script):
         w = w + self.expm1(v) + self.log10(v) + self.log1p(v) + self.erfc(v) + self.lgamma(v)
         w = w + self.tgamma(v) + self.trunc(v) + self.rint(v) + self.round(v)
         w = w + self.pow(v, w) + self.atan2(v, w)
+        w = w + self.erfinv(v) + self.erfcinv(v) + self.erfcx(v) + self.j0(v) + self.j1(v)
+        w = w + self.y0(v) + self.y1(v) + self.cyl_bessel_i0(v) + self.cyl_bessel_i1(v)
         w = w + self.rcp(v) + self.floor(v) + self.ceil(v) + self.where(v < a, v / a, a)
         w = self.gather(self.div_rn(w, v), self.arange(0, 32), dim=0)
         block = self.cast(self.broadcast_to(self.unsqueeze(w, 0), (16, 32)), tl.float16)

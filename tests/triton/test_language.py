@@ -420,52 +420,108 @@ def test_parts_of_a_number() -> None:
         )
         exact = [np.nextafter(x, y), whole, np.ldexp(x, n), logb, ilogb]
         lengths = np.array([norm, rnorm]).astype(np.float32)
-    assert np.array_equal(out[:5], np.array(exact, np.float32), equal_nan=True)
+        single = np.array(exact).astype(np.float32)
+    assert np.array_equal(out[:5], single, equal_nan=True)
     ok = ~(np.isinf(x) | np.isinf(y))  # of an infinity and NaN: infinite or none
     np.testing.assert_allclose(out[5:, ok], lengths[:, ok], rtol=2e-6, atol=1e-44)
 
 
+EXACT: dict[str, Any] = {
+    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y,
+    "fma": lambda x, y: x * y + x, "rcp": lambda x, y: 1 / x, "sqrt": lambda x, y: np.sqrt(np.abs(x)),
+}  # fmt: skip
+DIRECTED = """
+add_rd add_rn add_ru add_rz sub_rd sub_rn sub_ru sub_rz mul_rd mul_rn mul_ru mul_rz div_rd div_rn div_ru div_rz
+fma_rd fma_rn fma_ru fma_rz rcp_rd rcp_rn rcp_ru rcp_rz sqrt_rd sqrt_rn sqrt_ru sqrt_rz
+"""
+FROM = {"int": "i4", "uint": "u4", "ll": "i8", "ull": "u8", "double": "f8"}
+CONVERTED = """
+int2float_rd int2float_rn int2float_ru int2float_rz uint2float_rd uint2float_rn uint2float_ru uint2float_rz
+ll2float_rd ll2float_rn ll2float_ru ll2float_rz ull2float_rd ull2float_rn ull2float_ru ull2float_rz
+ll2double_rd ll2double_rn ll2double_ru ll2double_rz ull2double_rd ull2double_rn ull2double_ru ull2double_rz
+double2float_rd double2float_rn double2float_ru double2float_rz
+"""
+
+
+def is_rounded(exact: Any, found: Any, way: str) -> bool:
+    """Whether each found number is the neighbour of an exact one on its side."""
+    step = np.abs(np.spacing(found)).astype(np.longdouble)
+    off = found.astype(np.longdouble) - exact
+    size = np.abs(found).astype(np.longdouble) <= np.abs(exact)
+    side = {"rd": off <= 0, "ru": off >= 0, "rz": size, "rn": np.abs(off) <= step / 2}[way]
+    return bool((side & (np.abs(off) < step)).all())
+
+
+@pytest.mark.parametrize("name", DIRECTED.split())
+def test_arithmetic_rounds_its_way(name: str) -> None:
+    op, way = name.split("_")
+    fn = getattr(libdevice, name, None) or tl.sqrt_rn
+    count = {"fma": 3, "rcp": 1, "sqrt": 1}.get(op, 2)
+
+    @triton.jit
+    def kernel(x_ptr: Any, y_ptr: Any, out_ptr: Any, N: tl.constexpr, COUNT: tl.constexpr) -> None:
+        i = tl.arange(0, N)
+        x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+        if COUNT == 3:
+            r = fn(x, y, x)
+        elif COUNT == 2:
+            r = fn(x, y)
+        else:
+            r = fn(tl.abs(x))
+        tl.store(out_ptr + i, r)
+
+    x, y = numbers(2, 96)
+    out = np.zeros(96, np.float32)
+    kernel[(1,)](x, y, out, N=96, COUNT=count)
+    x = np.abs(x) if count == 1 else x
+    assert is_rounded(EXACT[op](x.astype(np.longdouble), y.astype(np.longdouble)), out, way)
+
+
+@pytest.mark.parametrize("name", CONVERTED.split())
+def test_conversions_to_floats_round_their_way(name: str) -> None:
+    source, to, way = name.replace("2", "_").split("_")
+    rng = np.random.default_rng(1)
+    x = (
+        rng.standard_normal(64)
+        if source == "double"
+        else rng.integers(0, 2**62, 64).astype(FROM[source])
+    )
+
+    @triton.jit
+    def kernel(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+        i = tl.arange(0, N)
+        tl.store(out_ptr + i, getattr(libdevice, name)(tl.load(x_ptr + i)))
+
+    out = np.zeros(64, np.float32 if to == "float" else np.float64)
+    kernel[(1,)](x, out, N=64)
+    assert is_rounded(x.astype(np.longdouble), out, way)
+
+
 @triton.jit
-def rounded(x_ptr: Any, y_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+def of_bits(x_ptr: Any, y_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
     i = tl.arange(0, N)
     x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
     o = out_ptr + i
-    tl.store(o, libdevice.add_rd(x, y))
-    tl.store(o + N, libdevice.mul_ru(x, y))
-    tl.store(o + 2 * N, libdevice.div_rz(x, y))
-    tl.store(o + 3 * N, libdevice.fma_rd(x, y, x))
-    tl.store(o + 4 * N, libdevice.sqrt_ru(tl.abs(x)))
-    tl.store(o + 5 * N, libdevice.double2float_rz(x.to(tl.float64) * 3.0))
-    tl.store(o + 6 * N, libdevice.rcp_rn(x) + libdevice.rsqrt_rn(tl.abs(y)))
+    tl.store(o, libdevice.rcp_rn(x) + libdevice.rsqrt_rn(tl.abs(y)) + libdevice.scalbn(x, 2))
     bits = libdevice.byte_perm(libdevice.float_as_int(x), libdevice.float_as_int(y), 0x7610)
-    tl.store(o + 7 * N, libdevice.int_as_float(bits))
-    tl.store(o + 8 * N, libdevice.mul24(libdevice.float_as_int(x), -3).to(tl.float32))
-    tl.store(o + 9 * N, libdevice.int2float_ru(libdevice.float_as_int(x)))
+    tl.store(o + N, libdevice.int_as_float(bits))
+    tl.store(o + 2 * N, libdevice.mul24(libdevice.float_as_int(x), -3).to(tl.float32))
+    tl.store(o + 3 * N, libdevice.norm4d(x, y, x, 2.0) + libdevice.rnorm3d(x, y, 2.0))
 
 
-def test_rounding_in_a_direction() -> None:
+def test_bits_and_lengths() -> None:
     x, y = numbers(2, 96)
-    out = on_both(rounded, np.zeros((10, 96), np.float32), x, y, N=96).astype(float)
-    a, b = x.astype(float), y.astype(float)  # sums and products of two float32 here fit a float64
-
-    def at(exact: Any, found: Any, way: str) -> bool:
-        """Whether a float32 is the neighbour of an exact number on that side."""
-        step = np.spacing(np.abs(found).astype(np.float32)).astype(float)
-        off = found - exact
-        side = {"rd": off <= 0, "ru": off >= 0, "rz": np.abs(found) <= np.abs(exact)}[way]
-        return bool((side & (np.abs(off) < step)).all())
-
-    assert at(a + b, out[0], "rd") and at(a * b, out[1], "ru") and at(a / b, out[2], "rz")
-    assert at(a * b + a, out[3], "rd") and at(np.sqrt(np.abs(a)), out[4], "ru")
-    assert at(a * 3, out[5], "rz") and at(x.view(np.int32).astype(float), out[9], "ru")
-    np.testing.assert_allclose(
-        out[6], np.float32(1 / a) + np.float32(1 / np.sqrt(np.abs(b))), rtol=1e-6
+    out = on_both(of_bits, np.zeros((4, 96), np.float32), x, y, N=96)
+    want = (
+        np.float32(1 / x.astype(float)) + np.float32(1 / np.sqrt(np.abs(y.astype(float)))) + 4 * x
     )
-    bytes_x, bytes_y = x.view(np.uint32), y.view(np.uint32)
-    mixed = (bytes_x & 0xFFFF) | (bytes_y & 0xFFFF0000)
-    assert np.array_equal(out[7], mixed.view(np.float32).astype(float))
+    np.testing.assert_allclose(out[0], want, rtol=1e-6, atol=1e-6)
+    mixed = (x.view(np.uint32) & 0xFFFF) | (y.view(np.uint32) & 0xFFFF0000)
+    assert np.array_equal(out[1], mixed.view(np.float32))
     low = (x.view(np.int32) << 8) >> 8
-    assert np.array_equal(out[8], (low * np.int32(-3)).astype(np.float32).astype(float))
+    assert np.array_equal(out[2], (low * np.int32(-3)).astype(np.float32))
+    size = x.astype(float) ** 2 + y.astype(float) ** 2 + 4
+    np.testing.assert_allclose(out[3], np.sqrt(size + x**2) + 1 / np.sqrt(size), rtol=1e-6)
 
 
 SPECIAL = {

@@ -97,7 +97,7 @@ MODULES = {
         "ull2float_rn ull2float_ru ull2float_rz y0 y1",
         missing={
             "jn": "write the recurrence from j0 and j1",
-            "rcp64h": "1 / x",
+            "rcp64h": "write 1 / x",
             "yn": "write the recurrence from y0 and y1",
         },
     ),

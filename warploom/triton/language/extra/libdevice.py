@@ -376,8 +376,9 @@ for _suffix, _way in _PTX.items():
     for _from in ("int", "uint", "ll", "ull", "double"):
         for _to in ("float", "double"):
             if not (_to == "double" and _from in ("int", "uint", "double")):
-                _made = _converted(_TYPES[_from], _TYPES[_to], _way)
-                globals().setdefault(f"{_from}2{_to}_{_suffix}", _made)
+                globals().setdefault(
+                    f"{_from}2{_to}_{_suffix}", _converted(_TYPES[_from], _TYPES[_to], _way)
+                )
 
 
 @builtin
@@ -500,4 +501,8 @@ def mul24(x: Operand, y: Operand) -> Tensor:
     return _calc("*", a, b)
 
 
-__all__ = [name for name, value in vars().items() if getattr(value, "__warploom_builtin__", False)]
+__all__ = [
+    name
+    for name, value in vars().items()
+    if name[0] != "_" and getattr(value, "__warploom_builtin__", False)
+]
