@@ -3,6 +3,7 @@
     python -m benchmarks.mma_sync --out out/mma_sync.jsonl [--only gemm] [--bursts 3] [--limit 200]
     python -m benchmarks.mma_sync --dry-run                 # what warploom makes of each, without a GPU
     python -m benchmarks.mma_sync --only "short|linear"     # few rows, beside cuBLAS; linear attention
+    python -m benchmarks.mma_sync --only "few tiles" --out out/few_tiles.jsonl   # short grids: CTAs share K
 
 Each of a case's tiles runs with every number of warps and stages listed for it, by both; warploom also in
 the forms `OURS`.  All are checked against float64; the fastest few are timed in turns (warploom/bench.py).
@@ -44,6 +45,7 @@ OURS_OF_CHUNKS: Sequence[Mapping[str, Any]] = (
     {"num_consumer_groups": 0},
     {"num_consumer_groups": 0, "store_buffers": 0},
 )
+ASKED: Sequence[Mapping[str, Any]] = ({}, *({"split_k": n} for n in (1, 2, 4, 8)))
 FINALISTS = 3  # of each implementation
 SECONDS = 90  # for a case to be compiled and checked
 Config = dict[str, Any]
@@ -58,15 +60,15 @@ class Case:
     configs: Sequence[Config]
     ours: Sequence[Mapping[str, Any]] = OURS
     short: bool = (
-        False  # few rows: warploom has no knob, not even the unit, and cuBLAS does it as well
+        False  # few rows or tiles: warploom is not told the unit, and cuBLAS does it as well
     )
 
     def forms(self) -> Iterator[Config]:
         """What warploom tries.  Eight warps are two consumer groups, one warp is none."""
-        if self.short:
-            yield from self.configs
-            return
         for config, more in itertools.product(self.configs, self.ours):
+            if self.short:
+                yield {**config, **more}
+                continue
             groups = more.get("num_consumer_groups", 0)
             if config["num_warps"] == 4 or not groups:
                 yield {**config, **FORCED, **more}
@@ -156,6 +158,13 @@ def _stack(found: list[Any]) -> Any:
 SHAPES = ((4096, 4096, 4096), (8192, 8192, 1024))
 SHORT = ((16, 8192, 8192), (16, 14336, 4096))
 FEW_ROWS = [(16, 32, 256), (16, 64, 128), (16, 64, 256), (16, 128, 64), (16, 128, 128)]
+FEW_TILES = {
+    (16, 1024, 8192): FEW_ROWS[1:],
+    (16, 4096, 14336): FEW_ROWS[1:],
+    (64, 2048, 8192): [(64, 64, 64), (64, 64, 128), (64, 128, 64)],
+    (256, 256, 16384): [(64, 64, 64), (64, 64, 128), (64, 128, 64)],
+    (512, 512, 8192): [(64, 64, 128), (64, 128, 64), (128, 64, 64), (128, 128, 64)],
+}
 LARGE = [(128, 256), (256, 128), (128, 128)]
 WALKS = [(64, 64), (128, 64), (128, 32)]
 
@@ -178,7 +187,12 @@ def cases() -> dict[str, Case]:
     for m, n, k in SHORT:
         configs = tiles(FEW_ROWS, blocks, (4, 3))
         found[f"short gemm {m}x{n}x{k}"] = Case(
-            partial(gemm, m, n, k, "bf16", "rc"), configs, short=True
+            partial(gemm, m, n, k, "bf16", "rc"), configs, ({},), short=True
+        )
+    for (m, n, k), sizes in FEW_TILES.items():
+        configs = tiles(sizes, blocks, (4, 3))
+        found[f"few tiles {m}x{n}x{k}"] = Case(
+            partial(gemm, m, n, k, "bf16", "rc"), configs, ASKED, short=True
         )
     for d, causal in itertools.product((64, 128), (False, True)):
         configs = tiles(WALKS, "BLOCK_M BLOCK_N", (4, 2), (4, 3), (8, 3))

@@ -21,7 +21,7 @@ from warploom.ir.types import DType, Tile
 _WHOLE: Rules[bool] = Rules(
     "is what it makes in registers before anybody reads it",
     {
-        **dict.fromkeys((Family.COMBINE, Family.ACCESS), True),
+        **dict.fromkeys((Family.COMBINE, Family.ACCESS, Family.WAIT), True),
         **dict.fromkeys((Family.POINTWISE, Family.FILL, Family.MOVE), False),
         **dict.fromkeys((Family.NUMBER, Family.PLACE), False),
     },

@@ -18,6 +18,7 @@ from warploom.analysis.phase_counts import Task
 from warploom.ir import engines
 from warploom.ir.core import Op, OpKind, Region, Value
 from warploom.ir.ops import control, mbarrier, smem, task
+from warploom.ir.types import Shared
 
 
 class Over(IntEnum):
@@ -182,8 +183,8 @@ class TaskScan:
         """Takes down what an op does to the allocations among its operands."""
         for place in dict.fromkeys(v for v in o.operands if v in self.roots):
             x = self.roots[place]
-            if o.kind not in _KNOWN or o.attrs.get("multicast"):
-                self.unknown.add(x)
+            if o.kind not in _KNOWN or o.attrs.get("multicast") or _is_peers(place):
+                self.unknown.add(x)  # who knows what the CTA in whose memory it lies is at?
             self.accessed.setdefault(x, {})[place] = None
             before = [y for y in state.marks if y is not x]
             self.accessed_before.setdefault(x, set()).update(before)
@@ -208,6 +209,10 @@ class TaskScan:
             elif o not in self.told:
                 marks |= {(Over.WARPS, False)}
             state.marks[x] = marks
+
+
+def _is_peers(place: Value) -> bool:
+    return isinstance(place.type, Shared) and place.type.peer
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,8 @@ class Coverage:
         trips = self.runs.trips_with[condition.op, outcome].get(loop, 0)
         where = f"where the condition at {condition.loc} is {str(outcome).lower()}"
         most = self.solver.drawn.most_found(loop, base, (condition, outcome))
+        if most is not None and most < trips:  # another CTA ran it for longer
+            most = self.solver.drawn.most_found(loop, base, (condition, outcome), of_any=True)
         if most is not None and (0 < most <= trips or most == trips):
             self.report.runs_at_most.setdefault(f"{loop_name(loop)}, {where}", most)
         elif not self._is_right_with(condition, lambda turn: outcome, [base]):

@@ -74,11 +74,16 @@ class Drawn:
         return inputs.wish(int(np.where(found >= most, inputs.sizes, np.inf).argmin())), most
 
     def most_found(
-        self, loop: Op, case: Case, where: tuple[Condition, bool] | None = None
+        self,
+        loop: Op,
+        case: Case,
+        where: tuple[Condition, bool] | None = None,
+        of_any: bool = False,
     ) -> int | None:
         """The most iterations of a loop at many inputs, told without a run; None where they can't be told,
         where that is so at few inputs, and where they are counted by several words of one array, which all
-        are the same number here.  where: at inputs at which a condition comes to an outcome."""
+        are the same number here.  where: at inputs at which a condition comes to an outcome; of_any: in any
+        replica or CTA, the one that runs the loop or another."""
         if loop.kind is not control.for_ or self._counts_by_words(loop):
             return None
         asked = [] if where is None else [where[0].value]
@@ -88,7 +93,8 @@ class Drawn:
             return None
         those = inputs.valid
         if where is not None:
-            outcomes = self.values(where[0].value, case, inputs.given)
+            others = {v: inputs.given[v][::-1] for v in inputs.given if of_any and v in self._ranks}
+            outcomes = self.values(where[0].value, case, {**inputs.given, **others})
             if outcomes is None:
                 return None
             those = those & (np.broadcast_to(outcomes, (SAMPLES,)) == where[1])

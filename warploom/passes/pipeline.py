@@ -35,6 +35,7 @@ from warploom.passes.tile.deduplicate_loads import deduplicate_loads
 from warploom.passes.tile.partition_ctas import partition_ctas
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
 from warploom.passes.tile.recover_boxes import recover_boxes
+from warploom.passes.tile.split_reduction import split_reduction
 from warploom.passes.warp.broadcast_scalars import broadcast_scalars
 from warploom.passes.warp.delay_row_reduction import delay_row_reduction
 from warploom.passes.warp.expand_pipeline import expand_pipeline
@@ -142,7 +143,11 @@ def _one_trip(func: Func, road: Road) -> bool:
 
 def _choose_cluster(func: Func, road: Road) -> None:
     given = road.given
-    road.cluster = given.cluster if given else choose_cluster(func, road.knobs, road.target)
+    if given:
+        road.cluster = given.cluster
+    else:
+        parts = road.launch.parts if road.launch else 1
+        road.cluster = choose_cluster(func, road.knobs, road.target, parts)
 
 
 def _choose(func: Func, road: Road) -> None:
@@ -166,7 +171,8 @@ def _clustered(schedule: Schedule, cluster: ClusterPlan) -> Schedule:
     """The schedule with what was chosen before it."""
     if cluster.ctas == 1:
         return schedule
-    said = f"a cluster of {cluster.ctas} CTAs, each with 1/{cluster.ctas} of {cluster.axis}"
+    what = "the iterations of its loop" if cluster.axis == "K" else cluster.axis
+    said = f"a cluster of {cluster.ctas} CTAs, each with 1/{cluster.ctas} of {what}"
     reasons = (Reason("kernel", said, cluster.because), *schedule.reasons)
     return replace(schedule, cluster=cluster, reasons=reasons)
 
@@ -189,7 +195,13 @@ PIPELINE: tuple[Pass | Choice, ...] = (
         "partition_ctas",
         lambda f, r: partition_ctas(f, r.cluster, r.target),
         Level.TILE,
-        _divided,
+        lambda f, r: r.cluster.axis in ("M", "N"),
+    ),
+    Pass(
+        "split_reduction",
+        lambda f, r: split_reduction(f, r.cluster, r.target),
+        Level.TILE,
+        lambda f, r: r.cluster.axis == "K",
     ),
     _canonical(Level.TILE, _divided),
     Choice("choose", _choose),

@@ -253,7 +253,7 @@ class JITFunction(KernelNames, Launched):
             return pointer + low, pointer + high
 
         values = tuple([item if type(item) is int else item[1] for item in items])
-        arguments = Arguments(values, bytes_of)
+        arguments = Arguments(values, bytes_of, sizes)
         try:
             kernel = variants_for(known, arguments, _tell_nobody)[-1][1]
         except KeyError:
@@ -381,7 +381,7 @@ class JITFunction(KernelNames, Launched):
                 help = "pass arrays that share no memory"
                 warn(format_message("warning", "overlap", text, None, (), help))
 
-        return variants_for(kernel_of, Arguments(call.values(), bytes_of), tell)
+        return variants_for(kernel_of, Arguments(call.values(), bytes_of, sizes), tell)
 
     def _called(self, call: Call) -> str:
         """The name that `repr` gives a variant, with what can't be in a name as _; "" without it."""

@@ -68,6 +68,7 @@ class Workspace:
 
 Param = ScalarParam | ComputedParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
+Rows = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]  # as of `Schedule.shares`
 Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 
 
@@ -80,7 +81,8 @@ class LaunchPlan:
     be negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid in CTAs,
     as Python text over `a`.  workspaces: its last arguments.  short: (steps of the main loop as Python text,
     n): a launch of fewer than n takes another variant, too, as does one of a grid with other `turns` where
-    by_waves.  pdl: the launch need not wait for the kernel before it, because the kernel itself does
+    by_waves.  shares: (the same text, rows of `Schedule.shares`): in launches of few programs CTAs share the
+    steps.  pdl: the launch need not wait for the kernel before it, because the kernel itself does
     (programmatic dependent launch).  rings: do loads run ahead through shared memory?
     """
 
@@ -96,6 +98,7 @@ class LaunchPlan:
     workspaces: tuple[Workspace, ...] = ()
     short: tuple[str, int] | None = None
     by_waves: bool = False
+    shares: tuple[str, Rows] | None = None
     rings: bool = False
 
     def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:
@@ -179,6 +182,23 @@ def make_short_test(plan: LaunchPlan) -> Callable[[Sequence[Any]], bool]:
     code = compile(f"lambda a: {text} < {fewest}", f"<steps of {plan.name}>", "eval")
     test: Callable[[Sequence[Any]], bool] = eval(code, dict(_NAMES))
     return test
+
+
+def make_sharing(plan: LaunchPlan) -> Callable[[Sequence[Any], int], int]:
+    """How many CTAs share the steps of a program in a launch with these arguments and so many programs."""
+    if plan.shares is None:
+        return lambda args, programs: 1
+    text, rows = plan.shares
+    steps = eval(compile(f"lambda a: {text}", f"<steps of {plan.name}>", "eval"), dict(_NAMES))
+
+    def ctas(args: Sequence[Any], programs: int) -> int:
+        by_steps = next((pairs for most, pairs in rows if programs <= most), ())
+        if not by_steps:
+            return 1
+        n = steps(args)
+        return max((ctas for fewest, ctas in by_steps if fewest <= n), default=1)
+
+    return ctas
 
 
 def evaluate(text: str, args: Sequence[Any]) -> Any:

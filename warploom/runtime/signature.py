@@ -22,6 +22,7 @@ from warploom.runtime.plan import (
     LaunchPlan,
     MapParam,
     Param,
+    Rows,
     ScalarParam,
     Workspace,
 )
@@ -67,6 +68,7 @@ def plan_of(
     pdl: bool = True,
     short: tuple[str, int] | None = None,
     by_waves: bool = False,
+    shares: tuple[str, Rows] | None = None,
     rings: bool = False,
 ) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
@@ -83,6 +85,7 @@ def plan_of(
         workspaces=workspaces_of(placed),
         short=short,
         by_waves=by_waves,
+        shares=shares,
         rings=rings,
     )
 
@@ -106,12 +109,25 @@ def short_of(lowered: Lowered) -> tuple[str, int] | None:
     if lowered.schedule.short is None and not once:
         return None
     named, fewest = lowered.schedule.short or (once, 1)
+    steps = _steps(lowered, named)
+    return (f"({steps} - 1) ** 2" if once else steps), fewest
+
+
+def shares_of(lowered: Lowered) -> tuple[str, Rows] | None:
+    """The steps of the loop that `Schedule.shares` names, as Python text, and its rows."""
+    if lowered.schedule.shares is None:
+        return None
+    named, rows = lowered.schedule.shares
+    return _steps(lowered, named), rows
+
+
+def _steps(lowered: Lowered, named: str) -> str:
+    """How often a loop runs, as Python text."""
     tile = lowered.tile
     loop = next(o for o in walk(tile.body) if o.id == named)
     program = host.Program(tile.params, definitions(tile.body))
     lo, hi, by = (host.python_text(program.expression(v)) for v in loop.operands[:3])
-    steps = f"-(({lo} - {hi}) // {by})"
-    return (f"({steps} - 1) ** 2" if once else steps), fewest
+    return f"-(({lo} - {hi}) // {by})"
 
 
 def _param(p: host.Param) -> Param:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
+from warploom.errors import CompileError
 from warploom.frontend.reads import Variants
 from warploom.frontend.tokens import exact
 from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.plan import MapKey
 from warploom.runtime.request import Request
-from warploom.schedule.model import MANY_WAVES
+from warploom.schedule.model import MANY_WAVES, PARTS
 from warploom.target import Target
 
 K = TypeVar("K", bound=Kernel)
@@ -28,12 +30,16 @@ class Arguments:
     """A launch's run-time arguments.
 
     values: numbers, and addresses of arrays.  bytes_of: the first byte of an array and the byte after its
-    last, by the argument's position; None of a number."""
+    last, by the argument's position; None of a number.  sizes: of the grid, where it is known."""
 
     def __init__(
-        self, values: tuple[Any, ...], bytes_of: Callable[[int], tuple[int, int] | None]
+        self,
+        values: tuple[Any, ...],
+        bytes_of: Callable[[int], tuple[int, int] | None],
+        sizes: tuple[int, int, int] | None = None,
     ) -> None:
         self.values, self.bytes_of = values, bytes_of
+        self.programs = 0 if sizes is None else math.prod(sizes)
         self._bound: tuple[Kernel, Any] | None = None
 
     def bound(self, kernel: Kernel) -> tuple[tuple[Any, ...], tuple[MapKey, ...]]:
@@ -70,6 +76,11 @@ def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
     return any(0 in dims for _, dims, _ in arguments.bound(kernel)[1])
 
 
+def _share(ctas: int, kernel: Kernel, arguments: Arguments) -> bool:
+    """It has so few programs that so many CTAs share the steps of each."""
+    return arguments.programs > 0 and kernel.sharing(arguments.values, arguments.programs) == ctas
+
+
 # ---- what that changes
 
 
@@ -98,6 +109,11 @@ def for_empty(request: Request) -> Request:
     return replace(request, specs=specs, schedule=None)
 
 
+def for_parts(ctas: int, request: Request) -> Request:
+    """The variant in which so many CTAs share the steps of a program."""
+    return replace(request, launch=replace(request.launch, parts=ctas), schedule=None)
+
+
 @dataclass(frozen=True, eq=False)
 class Rule:
     """breaks: how a launch breaks what a kernel takes for granted; false where it does not.  change: what it
@@ -113,6 +129,7 @@ RULES = (
     Rule(_is_negative, for_negative),
     OVERLAP,
     Rule(_is_empty, for_empty),
+    *(Rule(partial(_share, n), partial(for_parts, n)) for n in PARTS),
 )
 Changes = tuple[Rule, ...]
 
@@ -170,10 +187,19 @@ class Compilations:
         kernel = self._made.find(_typed(request))
         if kernel is None:
             before(request)
-            kernel = compile_request(request)
+            kernel = self._compiled(request, before)
             key = _typed(request if kernel.plan.by_waves else any_grid)
             self._made.add(key, kernel.reads, kernel)
         return kernel
+
+    def _compiled(self, request: Request, before: Callable[[Request], object]) -> CompiledKernel:
+        """Of a request that no user made, where that can't be had, what it was made for."""
+        try:
+            return compile_request(request)
+        except CompileError:
+            if request.launch.parts == 1:
+                raise
+        return self.get(replace(request, launch=replace(request.launch, parts=1)), before)
 
 
 def _typed(request: Request) -> tuple[Request, Any]:

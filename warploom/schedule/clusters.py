@@ -1,14 +1,18 @@
 """Chooses how the CTAs of a cluster divide a program: before all else, since the schedule is one CTA's.
 
-Every CTA takes a part of the dots' results, along M or N.  The operand that is not cut is needed by all
-of them; which loads are multicast is chosen with the rings (memory.py).
+Asked for by num_ctas, every CTA takes a part of the dots' results, along M or N.  The operand that is not cut
+is needed by all of them; which loads are multicast is chosen with the rings (memory.py).  Where the grid is
+short, or by split_k, they take a part of K: which iterations each does of the loop that adds up the results.
 """
 
 from __future__ import annotations
 
+from math import prod
+
 from warploom.analysis.access import Accesses
 from warploom.analysis.data_split import RefusalError, Split
 from warploom.analysis.matrix_units import preferred
+from warploom.analysis.reduction_loops import NoReductionError, reduction_of
 from warploom.analysis.scalars import Numbers
 from warploom.analysis.structure import Structure
 from warploom.errors import CompileError, Loc
@@ -16,17 +20,55 @@ from warploom.ir.analysis import backward_slice, definitions, effects, sources
 from warploom.ir.core import Func, Op, Value
 from warploom.ir.ops import cluster, control, tile
 from warploom.ir.types import shape_of
-from warploom.schedule.model import ClusterPlan, Knobs
+from warploom.schedule.model import PARTS, ClusterPlan, Knobs
+from warploom.schedule.rings import slot_bytes
 from warploom.target import Target
 
 ROWS = 8  # after which a swizzle's pattern repeats (PTX ISA, "Swizzling modes")
 PANEL_BYTES = 128  # of the widest swizzle
 
 
-def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
+def choose_cluster(func: Func, knobs: Knobs, target: Target, parts: int = 1) -> ClusterPlan:
     """How many CTAs run a program of a canonical TILE function, and which axis of its dots they divide.
+    parts: of K, where the grid is short.
 
-    Raises CompileError where num_ctas can't be met."""
+    Raises CompileError where num_ctas or split_k can't be met."""
+    if knobs.split_k is not None:
+        return _parts_of_k(func, knobs, target)
+    if parts > 1:  # a variant for what launches seldom have may keep another order
+        try:
+            reduction_of(Accesses(func, Structure(func.body), target))
+        except NoReductionError:
+            return ClusterPlan()
+        return ClusterPlan("K", parts, "the grid has fewer programs than the chip multiprocessors")
+    return _parts_of_results(func, knobs, target)
+
+
+def _parts_of_k(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
+    """What split_k asks for."""
+    n = knobs.split_k
+
+    def refused(why: str, loc: Loc | None = func.loc) -> CompileError:
+        return CompileError("split-k", f"split_k={n}: {why}", loc, help="leave split_k out")
+
+    if n not in (1, *PARTS):
+        raise refused("the CTAs that share a loop are 1, 2, 4 or 8")
+    if n == 1:
+        return _parts_of_results(func, knobs, target)
+    if knobs.num_ctas > 1:
+        raise refused(f"num_ctas={knobs.num_ctas} divides the program already")
+    if n > target.sync.cluster_ctas:
+        most = target.sync.cluster_ctas
+        raise refused(f"a cluster of {target.name} has {most} CTA{'s' * (most > 1)} at most")
+    try:
+        reduction_of(Accesses(func, Structure(func.body), target))
+    except NoReductionError as e:
+        raise refused(str(e), e.loc) from None
+    return ClusterPlan("K", n, f"split_k={n}")
+
+
+def _parts_of_results(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
+    """What num_ctas asks for."""
     n = knobs.num_ctas
     if n == 1:
         return ClusterPlan()
@@ -98,6 +140,13 @@ def _fits(dot: Op, split: Split, n: int, target: Target) -> bool:
     if cut == len(batch):
         return m // n % unit.m == 0
     return cut == 0 or columns // n % unit.n_step == 0
+
+
+def sum_bytes(func: Func) -> int:
+    """Shared memory in which the parts of sums meet that the other CTAs of a cluster send."""
+    sums = func.body.by_kind.get(cluster.cluster_sum, ())
+    others = prod(cluster.cluster_of(func)) - 1
+    return sum(others * slot_bytes(o.result) for o in sums)
 
 
 # ---- what all CTAs need

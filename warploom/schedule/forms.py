@@ -25,7 +25,7 @@ from warploom.analysis.matrix_units import preferred, unit_of
 from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of
-from warploom.schedule import rings
+from warploom.schedule import clusters, rings
 from warploom.schedule.model import MANY_WAVES, Launch, Schedule
 from warploom.target import CostTable, MatrixUnit, Target
 
@@ -133,6 +133,7 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
     shared = sum(
         c.depth * (barriers + sum(slots.get(i, 0) for i in c.items)) for c in schedule.channels
     )
+    shared += clusters.sum_bytes(accesses.func)
     main = schedule.tasks[0]
     stores = {o.id: o for o in structure.ops if o.kind is tile.store_box}
     for s in schedule.stores:

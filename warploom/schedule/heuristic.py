@@ -18,7 +18,16 @@ from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule import consumer, epilogues, forms, overlap, prefetch, rings, roles
+from warploom.schedule import (
+    consumer,
+    epilogues,
+    forms,
+    overlap,
+    prefetch,
+    rings,
+    roles,
+    short_grids,
+)
 from warploom.schedule.consumer_partition import partition_consumer
 from warploom.schedule.context import Context
 from warploom.schedule.memory import Memory, fillings, number_channels, plan_memory
@@ -61,6 +70,12 @@ def choose(
     knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
     """
     context = Context(func, knobs, target, headroom or Headroom())
+    launch = launch or Launch()
+    return short_grids.with_shares(context, _chosen(context, launch), launch)
+
+
+def _chosen(context: Context, launch: Launch) -> Schedule:
+    """The schedule of one program: specialized, with a multiprocessor to itself or not, or uniform."""
     shared = _asked_ctas_per_sm(context)
     if shared is not None:
         return shared
@@ -72,10 +87,10 @@ def choose(
         return _instead(context, refusal, refusal.message)
     if not schedule.specialized:
         return schedule
-    if not target.box_limit:
+    if not context.target.box_limit:
         why = "producers would copy piece by piece, and keep registers that consumers could have"
         return _instead(context, schedule, why)
-    return _faster(context, schedule, need, launch or Launch())
+    return _faster(context, schedule, need, launch)
 
 
 def _instead(context: Context, otherwise: Schedule | CompileError, why: str) -> Schedule:

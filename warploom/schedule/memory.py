@@ -13,7 +13,7 @@ from math import prod
 from warploom.analysis.scalars import NUMBER_DEPTH, SLOT_BYTES
 from warploom.errors import CompileError, Loc
 from warploom.ir.core import Op
-from warploom.ir.ops.cluster import cluster_of
+from warploom.ir.ops.cluster import cluster_of, cluster_sum
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import clusters, rings
 from warploom.schedule.consumer_partition import ConsumerPartition
@@ -85,7 +85,7 @@ class Memory:
         links = _named_apart([x for g in self.groups for x in self.links(g)])
         slot = [sum(rings.slot_bytes(o.result) for o in x.loads) for x in links]
         other = self.operand_staging() + sum(c.depth * SLOT_BYTES for c in numbers)
-        other += self.context.headroom.shared
+        other += self.context.headroom.shared + clusters.sum_bytes(self.context.func)
         self.check_depth()
         wishes = [x.wish for x in links]
 
@@ -207,8 +207,8 @@ class Memory:
     def multicast(self, g: tuple[Op, ...]) -> tuple[int | None, ...]:
         """Of each load of a ring the axis of which the cluster's CTAs load a part each, for all."""
         ctas = prod(cluster_of(self.context.func))
-        if ctas == 1:
-            return ()
+        if ctas == 1 or self.context.func.body.by_kind.get(cluster_sum):
+            return ()  # CTAs that share a loop load each its own
         found: list[int | None] = []
         for o in g:
             axis, why = None, "it is another one in each CTA"
@@ -262,13 +262,18 @@ class Memory:
         over = excess(need, 0, 0, self.context.target)
         by = next((w for w in wishes if w.exact and w.most > 1), None)
         depth = max(depths, default=1)
+        smaller = "lower the block sizes"
+        if clusters.sum_bytes(self.context.func):
+            smaller = (
+                "lower split_k or the block sizes: CTA 0 holds a part of each other CTA's sums"
+            )
         slots = "slot" if depth == 1 else "slots"
         return CompileError(
             "shared-memory",
             f"rings of {depth} {slots} of {sum(slot)} bytes need {need} bytes of shared memory, "
             f"{over} more than there are ({self.context.target.shared_bytes}, less a reserve)",
             (by and by.loc) or self.context.dots[0].loc,
-            help=f"lower {by.by} or the block sizes" if by else "lower the block sizes",
+            help=f"lower {by.by} or the block sizes" if by else smaller,
         )
 
 

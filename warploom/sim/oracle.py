@@ -50,8 +50,9 @@ def run(
     replicas: dict[str, int] = dict(func.attrs.get("replicas", {}))
     rounds = max(replicas.values(), default=1)
     for z, y, x in itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0])):
-        for rank in range(math.prod(cluster.cluster_of(func))):
-            shared = _ProgramState(rank)
+        sent: dict[tuple[Op, int], list[Any]] = {}
+        for rank in reversed(range(math.prod(cluster.cluster_of(func)))):
+            shared = _ProgramState(rank, sent)
             for replica in range(rounds):
                 program = _Program(
                     func, offsets, memory, dict(params), (x, y, z), sizes, replica, replicas, shared
@@ -62,10 +63,11 @@ def run(
 
 @dataclass
 class _ProgramState:
-    """What the replicas' turns of one CTA share: its rank, and what memory gave replica 0 where it is read
-    once for all."""
+    """What the replicas' turns of one CTA share: its rank, what the CTAs of higher rank sent to CTA 0, by op
+    and replica, and what memory gave replica 0 where it is read once for all."""
 
     rank: int
+    sent: dict[tuple[Op, int], list[Any]]
     numbers: deque[Any] = field(default_factory=deque)
 
     def again(self) -> Any:
@@ -371,6 +373,17 @@ def _atomic(p: _Program, o: Op, pointers: Any, value: Any, rest: Any = None) -> 
 @_effect(cluster.cta_rank)
 def _cta_rank(p: _Program, o: Op) -> Any:
     return np.int32(p.shared.rank)
+
+
+@_effect(cluster.cluster_sum)
+def _cluster_sum(p: _Program, o: Op, x: Any) -> Any:
+    sent = p.shared.sent.setdefault((o, p.replica), [])
+    if p.shared.rank:
+        sent.append(x)
+        return x
+    while sent:  # CTA 1's came last
+        x = p.memory.numerics.combined("add", x, sent.pop())
+    return x
 
 
 @_effect(tile.make_view)

@@ -108,7 +108,9 @@ CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(
 # other wants, 84 of those that others load with it; a box is there 250 cycles after its bytes' time, in
 # kernels some 900 (what fits the GEMMs, uniform and specialized, and attention).  start, handover,
 # uniform_step and store_bytes were fitted to 49 pairs of launches, uniform and specialized (`python -m
-# benchmarks.choice`, benchmarks/results/forms.jsonl).
+# benchmarks.choice`, benchmarks/results/forms.jsonl).  own_bytes: the rate above of lines that no other SM
+# wants.  memory_bytes: what products of 16 rows get of an H200's memory, 3.6 TB/s at 1.755 GHz
+# (docs/log/2026-11-23-mma-sync-beside-triton.md).  cluster is assumed, not measured.
 COST = CostTable(
     tensor_macs_16bit=2048,
     in_order_macs_16bit=1090,
@@ -130,6 +132,9 @@ COST = CostTable(
     handover=450,
     uniform_step=400,
     store_bytes=32,
+    own_bytes=36,
+    memory_bytes=2100,
+    cluster=2000,
 )
 
 REGISTERS = Registers(

@@ -10,8 +10,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from warploom.ir.core import HARDWARE, Effect, Family, Func, RuleError, Runs, Type, op, require
-from warploom.ir.types import Barriers, Scalar, Shared, i32
+from warploom.ir.core import (
+    HARDWARE,
+    SEQUENTIAL,
+    Effect,
+    Family,
+    Func,
+    RuleError,
+    Runs,
+    Type,
+    op,
+    require,
+)
+from warploom.ir.ops import arith
+from warploom.ir.types import Barriers, Scalar, Shared, Tile, i32
 
 MAX_CTAS = (
     8  # the largest cluster that every launch may ask for (CUDA C++ programming guide, 5.2.1)
@@ -30,6 +42,16 @@ def cta_rank() -> Scalar:
 
     At the sequential levels an interpreter runs a program through for each CTA in turn."""
     return Scalar(i32)
+
+
+@op(Family.WAIT, levels=SEQUENTIAL, effect=Effect.SYNC, axes=arith.alike)
+def cluster_sum(x: Tile) -> Tile:
+    """In CTA 0 the sum of all CTAs' tiles, added in the order of their ranks; in the others x.
+
+    At the sequential levels an interpreter runs CTA 0 last.  `partition_code` makes it of stores to CTA 0's
+    shared memory and of an mbarrier there."""
+    require(isinstance(x, Tile), f"cluster_sum adds up tiles, not {x}")
+    return x
 
 
 @op(Family.NUMBER, levels=HARDWARE)

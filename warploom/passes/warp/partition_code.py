@@ -29,7 +29,13 @@ from warploom.ir.analysis import must_run
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
-from warploom.passes.warp import lower_channels, lower_scalars, select_instructions, skip_idle
+from warploom.passes.warp import (
+    lower_channels,
+    lower_scalars,
+    lower_sums,
+    select_instructions,
+    skip_idle,
+)
 from warploom.passes.warp import ring_protocol as protocol
 from warploom.schedule import rings
 from warploom.schedule.model import Schedule, StorePlan, TaskPlan
@@ -75,6 +81,7 @@ class _Partition:
             self.func, self.schedule, self.target, self.structure, self.top
         )
         self.numbers = lower_scalars.declare(self.schedule, self.structure, self.top)
+        self.sums = lower_sums.declare(self.func, self.schedule, self.top)
         plans = self.schedule.tasks
         regions = tuple(self.region(plan, common) for plan in plans)
         b = self.top
@@ -184,6 +191,8 @@ class _Writer:
             region = b.region()
         if any(r.everyone is not None for r in self.shared.rings.values()):
             region = _in_step(region)
+        if self.shared.sums and self.plan.warps:
+            region = lower_sums.announced(region)
         if self.replica_used:
             first = Op(task.replica_id, results=(self.replica,))
             region = Region((), (first, *region.ops))
@@ -270,6 +279,9 @@ class _Writer:
             self.dot(o, b)
         elif kind is tile.store_box and self.shared.stores[o.id].via == "tma":
             self.store(o, b)
+        elif kind is cluster.cluster_sum:
+            meeting, x = self.shared.sums[o], self.get(o.operands[0])
+            self.env[o.result] = lower_sums.cluster_sum(b, meeting, x, self.replica_id(b))
         else:
             self.in_order(o, b)
             self.copy(o, b)
