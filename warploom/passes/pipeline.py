@@ -36,6 +36,7 @@ from warploom.passes.tile.partition_ctas import partition_ctas
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
 from warploom.passes.tile.recover_boxes import recover_boxes
 from warploom.passes.tile.split_reduction import split_reduction
+from warploom.passes.tile.strip_mine_rows import has_wide_rows, strip_mine_rows
 from warploom.passes.warp.broadcast_scalars import broadcast_scalars
 from warploom.passes.warp.delay_row_reduction import delay_row_reduction
 from warploom.passes.warp.expand_pipeline import expand_pipeline
@@ -186,6 +187,13 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _canonical(Level.TILE),
     _row(peel_single_trip_loops, Level.TILE, _one_trip),
     _canonical(Level.TILE, lambda f, r: r.last == "peel_single_trip_loops"),
+    Pass(
+        "strip_mine_rows",
+        lambda f, r: strip_mine_rows(f, r.knobs, r.target),
+        Level.TILE,
+        lambda f, r: has_wide_rows(f, r.knobs, r.target),
+    ),
+    _canonical(Level.TILE, lambda f, r: r.last == "strip_mine_rows"),
     _row(recover_boxes, Level.TILE, _structured),
     _row(apply_alignment_hints, Level.TILE),
     _row(deduplicate_loads, Level.TILE),

@@ -104,7 +104,8 @@ def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:
 
 
 def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tuple[int, int], ...]:
-    """(stored parameter, parameter loaded ahead of it), for every pair that a launch has to compare."""
+    """(stored parameter, parameter loaded ahead of it or after it), for every pair that a launch has to
+    compare."""
     accesses = Accesses(func, Structure(func.body), target)
     ahead = {i for c in schedule.channels for i in c.all_items}
     ahead |= {*schedule.hoisted_loads, *(i for p in schedule.pipelines for i in p.in_stage(0))}
@@ -114,4 +115,5 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
         if o.id in ahead and (base := accesses.base(o.operands[0])) is not None
     }
     stored = {base for base in accesses.written() if base is not None}
-    return tuple(sorted((s, r) for s in stored for r in loaded if s != r))
+    pairs = {(s, r) for s in stored for r in loaded if s != r}
+    return tuple(sorted(pairs | set(func.attrs.get("reordered", ()))))

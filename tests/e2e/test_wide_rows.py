@@ -1,0 +1,198 @@
+"""Rows that no registers hold (passes/tile/strip_mine_rows.py): computed part by part, right on the simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from warploom.ir.core import Level
+from warploom.ir.ops import control
+from warploom.ir.types import shape_of
+from warploom.runtime.compiled import CompiledKernel
+
+N = 16384  # of one warp, 512 elements a thread
+WIDEST = 32 * 32
+
+
+def simulated(kernel: Any, out: Any, *args: Any, grid: int = 1, **meta: Any) -> CompiledKernel:
+    """The kernel, compiled by one warp and simulated on its arguments."""
+    arguments = (out, *args)
+    compiled: CompiledKernel = kernel.compile_for(*arguments, grid=(grid,), num_warps=1, **meta)
+    compiled.simulate(*arguments, grid=(grid,))
+    return compiled
+
+
+def is_mined(lowered: Any) -> bool:
+    """Is no tile wider than a part?"""
+    sizes = [shape_of(v.type) for o in lowered.at(Level.TILE).body.all_ops for v in o.results]
+    return max(int(np.prod(s)) for s in sizes) <= WIDEST
+
+
+@wl.jit
+def standardized(out, x, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    mask = at < n
+    v = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    mean = tl.sum(v, 0) / n
+    apart = tl.where(mask, v - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(apart * apart, 0) / n)
+    tl.store(out + at, apart * scale, mask=mask)
+
+
+@pytest.mark.parametrize("n", [N, N - 1000, 3])
+def test_a_row_is_loaded_as_often_as_it_is_needed(n: int) -> None:
+    x = np.random.default_rng(n).standard_normal(n).astype(ml_dtypes.bfloat16)
+    out = np.full(N, 7, np.float32)
+    compiled = simulated(standardized, out, x, n, B=N)
+    assert is_mined(compiled.lowered) and compiled.plan.disjoint == (
+        (0, 1),
+    )  # the launch compares them
+    loops = [o for o in compiled.lowered.at(Level.TILE).body.all_ops if o.kind is control.for_]
+    assert len(loops) == 3
+    exact = x.astype(float)
+    np.testing.assert_allclose(out[:n], (exact - exact.mean()) / exact.std(), rtol=1e-4, atol=1e-4)
+    assert (out[n:] == 7).all()
+
+
+@wl.jit
+def in_place(x, out, n, B: tl.constexpr, LATER: tl.constexpr):
+    at = tl.arange(0, B)
+    v = tl.load(x + at, mask=at < n, other=0)
+    tl.store(out, tl.max(v, 0))
+    tl.store(x + at, v + 1, mask=at < n)
+    if LATER:
+        tl.store(out + 1, 1)
+    tl.store(out + 2, tl.min(v, 0))  # of what was there before
+
+
+def test_a_row_may_be_stored_where_it_was_loaded() -> None:
+    x = np.random.default_rng(1).integers(1, 1 << 30, N, dtype=np.int32)
+    was, out = x.copy(), np.zeros(3, np.int32)
+    assert is_mined(simulated(in_place, x, out, N, B=N, LATER=False).lowered)
+    assert np.array_equal(x, was + 1) and np.array_equal(out, [was.max(), 0, was.min()])
+
+
+@wl.jit
+def copied_then_changed(x, out, B: tl.constexpr):
+    """Another thread may still copy what one changes: nothing makes it wait."""
+    at = tl.arange(0, B)
+    v = tl.load(x + at)
+    tl.store(out + 1 + at, v)
+    tl.store(out, 1.0)
+    tl.store(x + at, v + 1)
+
+
+@wl.jit
+def scanned(x, out, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(out + at, tl.cumsum(tl.load(x + at), 0))
+
+
+@wl.jit
+def passed_on(x, out, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    total = tl.zeros((B,), tl.float32)
+    for i in range(n):
+        total += tl.load(x + i * B + at)
+    tl.store(out + at, total)
+
+
+@wl.jit
+def loaded_outside(x, out, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    v = tl.load(x + at)
+    for i in range(n):
+        tl.store(out + i * B + at, v)
+
+
+@wl.jit
+def shifted(x, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    v = tl.load(x + at + 1, mask=at < n - 1, other=0)
+    tl.store(x + at, v)
+
+
+P = "*fp32:16"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature", "meta"),
+    [
+        (in_place, ["*i32:16", "*i32:16", "i32:16"], {"LATER": True}),  # loaded again: another row
+        (copied_then_changed, [P, P], {}),
+        (shifted, [P, "i32:16"], {}),
+        (scanned, [P, P], {}),
+        (passed_on, [P, P, "i32"], {}),
+        (loaded_outside, [P, P, "i32"], {}),
+    ],
+)
+def test_where_it_would_not_be_the_same_a_row_stays_whole(
+    kernel: Any, signature: list[str], meta: dict[str, Any]
+) -> None:
+    request = kernel.requested(signature, {"B": N, **meta}, "sm_90a", {"num_warps": 1})
+    assert not is_mined(request.lower())
+
+
+@wl.jit
+def rows(out, x, y, n, B: tl.constexpr):
+    """Tiles made outside of the loops that use them, stores and reductions in a loop of the user's."""
+    row = tl.program_id(0)
+    at = tl.arange(0, B)
+    total, most, both, any_ = 0.0, float("-inf"), True, False
+    for start in range(0, n, B):
+        mask = start + at < n
+        v = tl.load(x + row * n + start + at, mask=mask, other=0.0)
+        total += tl.sum(v, 0).to(tl.float32)  # rounded once
+        most = tl.maximum(most, tl.max(tl.where(mask, v, float("-inf")), 0).to(tl.float32))
+        both = both & (tl.min((v < 5.0).to(tl.int32), 0) == 1)
+        any_ = any_ | (tl.max((v > 3.0).to(tl.int32), 0) == 1)
+        tl.store(y + row * n + start + at, v * 2, mask=mask)
+    tl.store(out + row * 4, total)
+    tl.store(out + row * 4 + 1, most)
+    tl.store(out + row * 4 + 2, both.to(tl.float32))
+    tl.store(out + row * 4 + 3, any_.to(tl.float32))
+
+
+def test_in_loops_and_for_every_program() -> None:
+    n = N + 5000
+    x = np.random.default_rng(2).integers(-3, 5, (2, n)).astype(ml_dtypes.bfloat16)
+    y, out = np.zeros_like(x), np.zeros((2, 4), np.float32)
+    assert is_mined(simulated(rows, out, x, y, n, grid=2, B=N).lowered)
+    exact = x.astype(np.float32)
+    assert np.array_equal(y.astype(np.float32), exact * 2)
+    parts = np.stack([exact[:, :N].sum(1), exact[:, N:].sum(1)]).astype(ml_dtypes.bfloat16)
+    want = [parts.astype(np.float32).sum(0), exact.max(1), (exact < 5).all(1), (exact > 3).any(1)]
+    assert np.array_equal(out, np.stack(want, 1).astype(np.float32))
+
+
+@wl.jit
+def folded(out, x, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B))
+    tl.store(out, tl.xor_sum(v, 0))
+    tl.store(out + 1, tl.reduce_or(v, 0))
+    tl.store(out + 2, tl.sum(v, 0))
+    tl.store(out + 3, tl.min(v, 0))
+    tl.store(out + 4, tl.max(v, 0))
+
+
+def test_integers() -> None:
+    x = -np.random.default_rng(3).integers(1, 1 << 31, N).astype(np.int32)
+    out = np.zeros(5, np.int32)
+    assert is_mined(simulated(folded, out, x, B=N).lowered)
+    total = x.sum(dtype=np.int32)
+    want = [np.bitwise_xor.reduce(x), np.bitwise_or.reduce(x), total, x.min(), x.max()]
+    assert np.array_equal(out, want)
+
+
+def test_arguments_that_overlap_keep_the_order() -> None:
+    memory = np.arange(N + 1, dtype=np.float32)
+    standardized[(1,)](memory[1:], memory[:-1], N, B=N, num_warps=1)
+    exact = np.arange(N, dtype=float)
+    np.testing.assert_allclose(
+        memory[1:], (exact - exact.mean()) / exact.std(), rtol=1e-4, atol=1e-4
+    )

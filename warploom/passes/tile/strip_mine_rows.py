@@ -1,0 +1,299 @@
+"""Strip-mines rows that no registers hold.
+
+Order: after canonicalize (and peel_single_trip_loops); before recover_boxes, which sees a loop over parts as
+it sees a user's.
+Changes: kernels without dots whose tiles of one axis have more elements a thread than there are registers:
+group norm of 65,536 columns on 4 warps, 512 a thread.  Each op would be emitted for each element, and most of
+them live in local memory; NVRTC took 48 s (docs/log/2026-11-23-compile-time.md).
+
+before:  %x = load(%p, %mask) : tile<65536xf32>
+         %s = reduce(mul(%x, %x)) {axis=0, fn="add"}
+         store(%q, sub(%x, splat(%s)), %mask)
+after:   %t = for %part in 0 … 16, carrying %sum from zeros:
+             %x1 = load(…) : tile<4096xf32>;  yield(add(%sum, mul(%x1, %x1)))
+         %s = reduce(%t) {axis=0, fn="add"}
+         for %part in 0 … 16:  %x2 = load(…);  store(…, sub(%x2, splat(%s)), …)
+
+Reductions and stores are the roots; a loop does those that follow each other, and computes again what they
+need, loads too.  So a load moves past the stores before its loop, and past those of the loop's earlier parts:
+the parameters that they store to are noted (func.attrs["reordered"]) for a launch to compare with those
+loaded, as where loads run ahead.  A tile may be stored where it was loaded.  Where an op does not fit this, a
+region stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Structure
+from warploom.ir import build
+from warploom.ir.analysis import closure
+from warploom.ir.core import Builder, Effect, Func, Op, Region, Value
+from warploom.ir.ops import arith, tile
+from warploom.ir.rewrite import with_ops, with_regions
+from warploom.ir.types import DTYPE_PREDICATES, DType, Tile, dtype_of, elem_of, f32, shape_of
+from warploom.schedule.model import Knobs
+from warploom.target import Target
+
+PART = 32  # elements a thread of a part: its loads are on their way together
+_ROOTS = (tile.reduce, tile.store)
+_PLAIN = (tile.splat, tile.arange, tile.load, *_ROOTS)
+_COMBINES = {
+    "add": arith.add, "mul": arith.mul, "max": arith.maximum, "min": arith.minimum,
+    "and": arith.and_, "or": arith.or_, "xor": arith.xor,
+}  # fmt: skip
+
+
+def has_wide_rows(func: Func, knobs: Knobs, target: Target) -> bool:
+    """Is there a tile of more elements a thread than it has registers, and no dot?"""
+    most = target.registers.per_thread * knobs.num_warps * 32
+    if func.attrs.get("overlap") or any(o.kind is tile.dot for o in func.body.all_ops):
+        return False
+    return any(_size(v) > most for o in func.body.all_ops for v in o.results)
+
+
+def strip_mine_rows(func: Func, knobs: Knobs, target: Target) -> Func:
+    """See the module's docstring."""
+    threads = knobs.num_warps * 32
+    miner = _Miner(Accesses(func, Structure(func.body), target), threads, target)
+    body = miner.region(func.body)
+    if body is func.body:
+        return func
+    return func.with_(body=body, attrs={**func.attrs, "reordered": tuple(sorted(miner.pairs))})
+
+
+def _size(v: Value) -> int:
+    return v.type.size if isinstance(v.type, Tile) else 0
+
+
+@dataclass(eq=False)
+class _Loop:
+    """Roots that one loop does, and the ops of their region that it stands before."""
+
+    roots: list[Op]
+    end: int = 0
+    loads: list[Op] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Miner:
+    accesses: Accesses
+    threads: int
+    target: Target
+    pairs: set[tuple[int, int]] = field(default_factory=set)  # (stored, loaded) parameters
+
+    def __post_init__(self) -> None:
+        self.structure = self.accesses.structure
+        self.most = self.target.registers.per_thread * self.threads
+
+    def region(self, region: Region) -> Region:
+        ops = [with_regions(o, self.region) for o in region.ops]
+        plan = self.plan(region)
+        if plan is None:
+            return with_ops(region, ops)
+        loops, n = plan
+        roots = {r for loop in loops for r in loop.roots}
+        b = Builder()
+        for i, (old, o) in enumerate(zip(region.ops, ops, strict=True)):
+            for loop in loops:
+                if loop.end == i:
+                    self.write(loop, n, b)
+            if old not in roots:
+                b.append(o)
+        return Region(region.params, tuple(b.ops))
+
+    # ---- what is done where
+
+    def plan(self, region: Region) -> tuple[list[_Loop], int] | None:
+        """The loops of a region and the extent of its wide tiles; None where it stays as it is."""
+        wide = {v for o in region.ops for v in (*o.operands, *o.results) if _size(v) > self.most}
+        mine = [o for o in region.ops if not wide.isdisjoint((*o.operands, *o.results))]
+        shapes = {shape_of(v.type) for v in wide}
+        if len(shapes) != 1 or len(*shapes) != 1 or not any(o.kind in _ROOTS for o in mine):
+            return None
+        if not all(self.fits(o) for o in mine):
+            return None
+        ((n,),) = shapes
+        loops = self.loops(region, set(mine))
+        pairs: set[tuple[int, int]] = set()
+        for i, loop in enumerate(loops):
+            needed = closure(loop.roots, self.makers)
+            loop.loads = [o for o in region.ops if o in needed and o.kind is tile.load]
+            if sum(o.kind is tile.load for o in needed) > len(loop.loads):
+                return None  # it is loaded outside of this region
+            if not all(self.fits(o) for o in needed) or not all(map(self.is_made, needed)):
+                return None
+            found = self.conflicts(region, loop, loops[:i])
+            if found is None:
+                return None
+            pairs |= found
+        if n % self.parts(n):
+            return None
+        self.pairs |= pairs
+        return loops, n
+
+    def parts(self, n: int) -> int:
+        return -(-n // (PART * self.threads))
+
+    def fits(self, o: Op) -> bool:
+        """Can it be done part by part?"""
+        plain = o.kind in _PLAIN or o.kind in arith.ELEMENTWISE
+        return plain and not o.attrs.get("volatile")
+
+    def makers(self, o: Op) -> Iterator[Op]:
+        """The ops that make its wide operands."""
+        found = (self.structure.maker(v) for v in o.operands if _size(v) > self.most)
+        return (made for made in found if made is not None)
+
+    def is_made(self, o: Op) -> bool:
+        """Is no wide operand a parameter of a region?"""
+        wide = [v for v in o.operands if _size(v) > self.most]
+        return all(self.structure.maker(v) is not None for v in wide)
+
+    def loops(self, region: Region, mine: set[Op]) -> list[_Loop]:
+        """Roots that follow each other, up to what needs what they reduce or must not pass them."""
+        found: list[_Loop] = []
+        roots: list[Op] = []
+        for i, o in enumerate(region.ops):
+            made = {v for r in roots for v in r.results}
+            inner = {v for x in o.all_ops for v in x.operands}
+            acts = o.regions or (o not in mine and o.kind.effect is not Effect.NONE)
+            last = i == len(region.ops) - 1
+            if roots and (last or acts or not made.isdisjoint((*o.operands, *inner))):
+                found.append(_Loop(roots, i))
+                roots = []
+            if o in mine and o.kind in _ROOTS:
+                roots = [*roots, o]
+        return found
+
+    def conflicts(
+        self, region: Region, loop: _Loop, earlier: list[_Loop]
+    ) -> set[tuple[int, int]] | None:
+        """The parameters that a launch must compare; None where a load would move past a store that it
+        may not pass."""
+        place = {o: i for i, o in enumerate(region.ops)}
+        found = set()
+        for load in loop.loads:
+            to = self.accesses.base(load.operands[0])
+            between = [*region.ops[place[load] : loop.end], *loop.roots]
+            for o in {x for y in between for x in y.all_ops}:
+                if not o.kind.effect & (Effect.WRITE | Effect.SYNC):
+                    continue
+                stored = self.accesses.base(o.operands[0]) if o.kind in _STORES else None
+                if stored is None or to is None:
+                    return None
+                if stored != to:
+                    found.add((stored, to))
+                    continue
+                here = o in loop.roots and self.in_place(load, o, place)
+                if not here or not all(self.is_passed(x, to) for x in earlier):
+                    return None
+        return found
+
+    def in_place(self, load: Op, store: Op, place: dict[Op, int]) -> bool:
+        """Is a tile stored where it was loaded before, each element at a place of its own?"""
+        p = store.operands[0]
+        apart = self.accesses.facts.axis(p, 0).slope
+        return load.operands[0] is p and place[load] < place[store] and bool(apart)
+
+    def is_passed(self, loop: _Loop, base: int) -> bool:
+        """Have all threads loaded from a parameter when one goes on after the loop?"""
+        reads = any(self.accesses.base(o.operands[0]) == base for o in loop.loads)
+        return not reads or any(o.kind is tile.reduce for o in loop.roots)
+
+    # ---- a loop
+
+    def write(self, loop: _Loop, n: int, b: Builder) -> None:
+        m = n // self.parts(n)
+        b.loc = loop.roots[0].loc
+        sums = [o for o in loop.roots if o.kind is tile.reduce]
+        init = [tile.splat(b, build.const(b, _neutral(o), _summed(o)), shape=(m,)) for o in sums]
+
+        def body(inner: Builder, i: Value, carried: tuple[Value, ...]) -> Iterable[Value]:
+            part = _Part(self, inner, m, i)
+            for o in loop.loads:
+                part.get(o.result)
+            after = dict(zip(sums, carried, strict=True))
+            for o in loop.roots:
+                operands = [part.get(v) for v in o.operands]
+                with inner.at(o):
+                    if o.kind is tile.store:
+                        inner.append(o.with_(operands=tuple(operands)))
+                    else:
+                        combine = _COMBINES[o.attrs["fn"]]
+                        (x,) = operands
+                        if _summed(o) != dtype_of(o.result.type):
+                            x = arith.cast(inner, x, dtype=_summed(o))
+                        after[o] = combine(inner, after[o], x)
+            return after.values()
+
+        hints = [o.result.hint for o in sums]
+        bounds = build.const(b, 0), build.const(b, n // m), build.const(b, 1)
+        totals = build.for_(b, bounds, init, body, iv="part", hints=hints, unroll=1)
+        for o, total in zip(sums, totals, strict=True):
+            if _summed(o) == dtype_of(o.result.type):
+                b.append(o.with_(operands=(total,)))
+                continue
+            with b.at(o):
+                exact = tile.reduce(b, total, **o.attrs)
+                cast = {"dtype": dtype_of(o.result.type)}
+                b.append(Op(arith.cast, (exact,), cast, o.results, (), b.tasks, o.loc))
+
+
+def _summed(o: Op) -> DType:
+    """The dtype in which a reduction sums: it rounds once."""
+    d = dtype_of(o.result.type)
+    return f32 if d.is_float and d.bits < 32 else d
+
+
+_STORES = (tile.store, tile.atomic, tile.store_box)
+
+
+def _neutral(o: Op) -> int | float | bool:
+    """What changes nothing that a reduction combines with it."""
+    fn, d = o.attrs["fn"], dtype_of(o.result.type)
+    if fn in ("max", "min"):
+        if d.is_float:
+            return float("-inf" if fn == "max" else "inf")
+        limit: int = DTYPE_PREDICATES[f"get_int_{'min' if fn == 'max' else 'max'}_value"](d)
+        return limit
+    return {"mul": 1, "and": True if d.bits == 1 else -1}.get(fn, 0)
+
+
+@dataclass(eq=False)
+class _Part:
+    """Writes the i-th part, of m elements, of wide tiles."""
+
+    miner: _Miner
+    b: Builder
+    m: int
+    i: Value
+    done: dict[Value, Value] = field(default_factory=dict)
+
+    def get(self, v: Value) -> Value:
+        if _size(v) <= self.miner.most:
+            return v
+        if v not in self.done:
+            o = self.miner.structure.maker(v)
+            assert o is not None
+            operands = [self.get(x) for x in o.operands]
+            with self.b.at(o):
+                self.done[v] = self.part(o, operands)
+        return self.done[v]
+
+    def part(self, o: Op, operands: list[Value]) -> Value:
+        b, hint = self.b, o.result.hint
+        if o.kind is tile.arange:
+            start = arith.mul(b, self.i, build.const(b, self.m))
+            start = arith.add(b, start, build.const(b, o.attrs["start"]))
+            local = tile.arange(b, start=0, end=self.m)
+            moved: Value = arith.add(b, local, tile.splat(b, start, shape=(self.m,)), hint=hint)
+            return moved
+        if o.kind is tile.splat:
+            wide: Value = tile.splat(b, *operands, shape=(self.m,), hint=hint)
+            return wide
+        result = Value(Tile((self.m,), elem_of(o.result.type)), hint)
+        b.append(o.with_(operands=tuple(operands), results=(result,), id=""))
+        return result
