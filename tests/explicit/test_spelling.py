@@ -36,7 +36,7 @@ class Numbers(Script):
             if j == 2:
                 bits = bits + min(j, 5) + max(j, 1)
         v = self.load(x_ptr + self.arange(0, 32))
-        w = self.exp(v) + self.exp2(v) + self.log(v) + self.log2(v) + self.sqrt(v)
+        w = self.exp(v) + self.exp2(v) + self.log(v) + self.log2(v) + self.sqrt(v) + self.sqrt_rn(v)
         w = (
             w
             + self.rsqrt(v)
@@ -62,6 +62,8 @@ class Numbers(Script):
         square = tl.trans(square)
         row = self.sum(square, dim=1)
         square = self.scan(square + row[:, None], dim=1, fn="add", reverse=True)
+        square, row = self.scan_by(square, square, dim=0, combine="add 0 2; add 1 3 -> 4 5")
+        square = square + self.reduce_by(row, dim=1, combine="sub 0 1; abs 2 -> 3")[:, None]
         part = square[0:4, :]
         self.annotate_layout(part, whole((4, 4), 1))
         self.store(x_ptr + self.arange(0, 16), self.reshape(part, (16,)))

@@ -39,11 +39,13 @@ PAIRED = {arith.add: "add", arith.sub: "sub", arith.mul: "mul"}
 FUNCTIONS = {
     **{kind: f"{kind.name}f" for kind in arith.MATH},
     arith.exp2: "exp2_approx", arith.sqrt: "sqrt_approx", arith.rcp: "rcp_approx", arith.abs_: "fabsf",
+    arith.sqrt_rn: "__fsqrt_rn",
 }  # fmt: skip
 DOUBLE = {
     "exp2_approx": "exp2",
     "rcp_approx": "__drcp_rn",
     "sqrt_approx": "sqrt",
+    "__fsqrt_rn": "__dsqrt_rn",
     **{f: f[:-1] for f in FUNCTIONS.values() if f.endswith("f")},
 }
 

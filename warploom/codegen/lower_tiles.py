@@ -161,12 +161,12 @@ def _reduce(e: Emitter, o: Op) -> None:
         return expression(kind, elem, paren(a), paren(b))
 
     result = layout.drop(axis)
-    groups = _groups(layout, axis, result)
+    together = groups(layout, axis, result)
     source = e.regs(x)
     kind_c = c_type(elem)
     part = e.name(o.result.hint or "part", "part")
     e.line(f"{kind_c} {part}[{result.registers}];")
-    for i, members in enumerate(groups):
+    for i, members in enumerate(together):
         values = []
         for r in members:
             value = read(source.elements[r], elem)
@@ -208,7 +208,7 @@ def _reduce(e: Emitter, o: Op) -> None:
     e.put(o.result, [f"{part}[{r}]" for r in order])
 
 
-def _groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
+def groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
     """For each register of the result the registers that are combined into it."""
     at = [c for a, c in enumerate(layout.table) if a != axis]
     if not at:
@@ -235,28 +235,28 @@ def _across_warps(
     elements = math.prod(result.shape)
     size = elem.bytes
     parts = 1 << len(bits)
-    flat, index = _crossing(layout, result, bits)
+    flat, index = crossing(layout, result, bits)
     write = index[:, None, None] * elements + flat
     scratch = e.exchange(parts * elements * size)
     temp = Tile(result.shape, elem, result)
     for i in range(result.registers):
-        where = _at(e, write, i, size, "partial_at")
-        text = _store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
+        where = at_register(e, write, i, size, "partial_at")
+        text = store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
         e.line_if([e.inside(temp, i) if result.shape else ""], text)
     e.exchanged()
     for i in range(result.registers):
-        where = _at(e, flat, i, size, "total_at")
+        where = at_register(e, flat, i, size, "total_at")
         if elements == 1 and elem.name == "f32" and parts % 4 == 0:
             values = _adjacent(e, f"{scratch} + {where}", parts)
         else:
             places = (f"{scratch} + {where} + {p * elements * size}" for p in range(parts))
-            values = [_load_text(elem, place) for place in places]
+            values = [load_text(elem, place) for place in places]
         while len(values) > 1:
             values = [combine(values[j], values[j + 1]) for j in range(0, len(values), 2)]
         e.line_if([e.inside(temp, i) if result.shape else ""], f"{part}[{i}] = {values[0]};")
 
 
-def _crossing(layout: Layout, result: Layout, bits: Sequence[int]) -> tuple[Ints, Ints]:
+def crossing(layout: Layout, result: Layout, bits: Sequence[int]) -> tuple[Ints, Ints]:
     """What is kept of a tile, numbered row by row, for each (warp, lane, register); and each warp's number
     among those that hold parts of one row, in these bits of its own."""
     flat = row_major(list(result.table), result.shape) if result.shape else np.int64(0)
@@ -275,7 +275,7 @@ def _adjacent(e: Emitter, address: str, count: int) -> list[str]:
     return values
 
 
-def _at(e: Emitter, index: Ints, register: int, size: int, hint: str) -> str:
+def at_register(e: Emitter, index: Ints, register: int, size: int, hint: str) -> str:
     try:
         first = index[..., 0] * size
         other = (index[..., register] * size).reshape(-1)
@@ -284,7 +284,7 @@ def _at(e: Emitter, index: Ints, register: int, size: int, hint: str) -> str:
         return e.thread_value(index[..., register] * size, hint)
 
 
-def _store_text(elem: DType, address: str, value: str) -> str:
+def store_text(elem: DType, address: str, value: str) -> str:
     if elem.bits == 64:
         bits = f"__double_as_longlong({value})" if elem.is_float else f"(i64){value}"
         return f"store_shared64({address}, (u32){bits}, (u32)({bits} >> 32));"
@@ -297,7 +297,7 @@ def _store_text(elem: DType, address: str, value: str) -> str:
     )
 
 
-def _load_text(elem: DType, address: str) -> str:
+def load_text(elem: DType, address: str) -> str:
     if elem.bits == 64:
         return f"{'load_double' if elem.is_float else 'load_long'}({address})"
     word = f"load_shared{elem.bits}({address})"
@@ -318,8 +318,8 @@ def _gather(e: Emitter, o: Op) -> None:
     scratch = e.exchange(t.size * size)
     places = row_major(list(t.layout.table), t.shape)
     for r in range(t.layout.registers):
-        where = f"{scratch} + {_at(e, places, r, size, 'put_at')}"
-        text, inside = _store_text(elem, where, read(source.elements[r], elem)), e.inside(t, r)
+        where = f"{scratch} + {at_register(e, places, r, size, 'put_at')}"
+        text, inside = store_text(elem, where, read(source.elements[r], elem)), e.inside(t, r)
         e.line(f"if ({inside}) {text}" if inside else text)
     e.exchanged()
     beside = [c * (a != axis) for a, c in enumerate(by.layout.table)]
@@ -327,10 +327,10 @@ def _gather(e: Emitter, o: Op) -> None:
     part = e.name(o.result.hint or "gathered", "gathered")
     e.line(f"{c_type(elem)} {part}[{by.layout.registers}];")
     for r in range(by.layout.registers):
-        line, inside = _at(e, lines, r, size, "line_at"), e.inside(by, r)
+        line, inside = at_register(e, lines, r, size, "line_at"), e.inside(by, r)
         where = f"{scratch} + {line} + (u32){paren(read(at.elements[r], by.dtype))} * {step}"
         test = f"if ({inside}) " if inside else ""
-        e.line(f"{test}{part}[{r}] = {_load_text(elem, where)};")
+        e.line(f"{test}{part}[{r}] = {load_text(elem, where)};")
     e.put(o.result, [f"{part}[{r}]" for r in range(by.layout.registers)])
 
 
@@ -432,24 +432,24 @@ def _warps_in_front(
     result = layout.drop(axis)
     elements = math.prod(result.shape)
     size, parts, copies = elem.bytes, 1 << len(form.warps), len(totals[0])
-    flat, rank = _crossing(layout, result, form.warps)
+    flat, rank = crossing(layout, result, form.warps)
     rank = parts - 1 - rank if back else rank
-    groups = _groups(layout, axis, result)
-    of = [next(i for i, g in enumerate(groups) if runs[0][0] in g) for runs in form.runs]
+    together = groups(layout, axis, result)
+    of = [next(i for i, g in enumerate(together) if runs[0][0] in g) for runs in form.runs]
     scratch = e.exchange(parts * copies * elements * size)
     temp = Tile(result.shape, elem, result)
     mine = rank[:, None, None] * elements + flat
     for i, row in enumerate(totals):
-        where = _at(e, mine, of[i], size, "partial_at")
+        where = at_register(e, mine, of[i], size, "partial_at")
         inside = e.inside(temp, of[i]) if result.shape else ""
         for c, total in enumerate(row):
-            text = _store_text(elem, f"{scratch} + {where} + {c * parts * elements * size}", total)
+            text = store_text(elem, f"{scratch} + {where} + {c * parts * elements * size}", total)
             e.line(f"if ({inside}) {text}" if inside else text)
     e.exchanged()
     my = e.thread_value(np.broadcast_to(rank[:, None], (layout.warps, 32)), "warp_place")
     kind_c = c_type(elem)
     for i, row in enumerate(totals):
-        where = _at(e, flat, of[i], size, "total_at")
+        where = at_register(e, flat, of[i], size, "total_at")
         inside = e.inside(temp, of[i]) if result.shape else ""
         carry = e.name("carry")
         e.line(f"{kind_c} {carry} = {neutral};")
@@ -459,7 +459,7 @@ def _warps_in_front(
             for p in range(parts):
                 place = f"{scratch} + {where} + {(c * parts + p) * elements * size}"
                 value = e.name("total")
-                load = _load_text(elem, place)
+                load = load_text(elem, place)
                 e.line(
                     f"const {kind_c} {value} = {f'{inside} ? {load} : {neutral}' if inside else load};"
                 )

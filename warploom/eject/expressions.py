@@ -19,7 +19,7 @@ from warploom.frontend.coerce import literal_dtype, promote
 from warploom.frontend.operators import KINDS
 from warploom.ir import core
 from warploom.ir.core import Family, Level, Op, OpKind, Value
-from warploom.ir.ops import arith, cluster, smem, tile, tma
+from warploom.ir.ops import arith, cluster, combine, smem, tile, tma
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DType, Scalar, Tile, dtype_of, elem_of, f32, f64, i64, shape_of
 
@@ -445,7 +445,7 @@ def _reduce(x: Expressions, o: Op) -> str:
     return call("reduce", tile_text, axis, f'fn="{fn}"')
 
 
-def _by_name(x: Expressions, o: Op) -> str:
+def by_name(x: Expressions, o: Op) -> str:
     """What a script writes as the op itself is called, with its attributes by name."""
     parts = [x.text(v) for v in o.operands]
     for name in o.kind.attributes:
@@ -457,8 +457,9 @@ def _by_name(x: Expressions, o: Op) -> str:
 
 
 for _kind in core.KINDS.values():
-    if _kind.family is Family.COMBINE and _kind is not tile.reduce and Level.WARP in _kind.levels:
-        value(_kind, says=" ".join(n for n in _kind.attributes if n != "layout"))(_by_name)
+    _named = _kind.family is Family.COMBINE and _kind not in (tile.reduce, *combine.SEVERAL)
+    if _named and Level.WARP in _kind.levels:
+        value(_kind, says=" ".join(n for n in _kind.attributes if n != "layout"))(by_name)
 
 
 # ---- memory

@@ -7,12 +7,24 @@ from collections.abc import Callable, Iterable, Sequence
 from warploom.analysis.access import alignments
 from warploom.analysis.facts import Facts, parameters
 from warploom.eject.assignments import Assignments
-from warploom.eject.expressions import call, keywords, quoted, sizes
+from warploom.eject.expressions import by_name, call, keywords, quoted, sizes
 from warploom.eject.spelling import enter, spelling_of, unspelled
 from warploom.eject.text import Block, Line, Node
 from warploom.explicit.program import SharedChoice, shared_shape
 from warploom.ir.core import Op, OpKind, Region, Value
-from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
+from warploom.ir.ops import (
+    arith,
+    cluster,
+    combine,
+    control,
+    mbarrier,
+    mma,
+    regs,
+    smem,
+    task,
+    tile,
+    tma,
+)
 from warploom.ir.types import InFlight, Scalar, Shared, TensorMap, i32
 
 
@@ -156,6 +168,13 @@ def _barriers(s: Statements, o: Op) -> str:
 @statement(task.ring_next, says="depth")
 def _next(s: Statements, o: Op) -> str:
     return f"{', '.join(map(s.name, o.results))} = {s.next_slot(o)}"
+
+
+for _kind in combine.SEVERAL:
+
+    @statement(_kind, says=" ".join(n for n in _kind.attributes if n != "layout"))
+    def _several(s: Statements, o: Op) -> str:
+        return f"{', '.join(map(s.name, o.results))} = {by_name(s, o)}"
 
 
 @statement(task.replica_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from warploom.explicit.handles import Changed
@@ -28,7 +28,7 @@ from warploom.frontend.language import math as elementwise
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import one_of, refuse
-from warploom.ir.core import Value
+from warploom.ir.core import KINDS, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Tile, i1, i32
 
@@ -59,6 +59,15 @@ def with_out(fn: Callable[..., Any]) -> Callable[..., Any]:
         parameters=[*declared.parameters.values(), out]
     )
     return wrapped
+
+
+def combined(name: str, xs: Sequence[Operand], dim: Any, text: str, **how: Any) -> Any:
+    """What the op called so makes of tensors."""
+    tiles = [tile_value(x, name) for x in xs]
+    if not tiles:
+        refuse("reduce-operand", f"{name} of nothing", "give it register tensors")
+    axis = shapes.axis_of(dim, len(current().shape(tiles[0])))
+    return current().emit(KINDS[name], *tiles, axis=axis, combine=text, **how)
 
 
 class Values:
@@ -119,6 +128,21 @@ class Values:
         """Each element combined, by op (or fn) as reduce, with all before it along an axis; reverse: behind
         it.  exclusive: without itself."""
         return _scanned(tile_value(x, "scan"), dim, fn or op, exclusive, reverse)
+
+    @builtin
+    def reduce_by(self, *xs: Operand, dim: Any, combine: str) -> Any:
+        """Tensors of one shape combined together along an axis, of a power of two elements, by a function of
+        two elements, associative and commutative: one result for each.
+
+        combine: its steps, each an op and numbers of what it takes, then what it gives; of n tensors 0 … n-1
+        are the first element's values, n … 2n-1 the other's, then one a step: "mul 0 1; sqrt 2 -> 3"."""
+        return combined("reduce_by", xs, dim, combine)
+
+    @builtin
+    def scan_by(self, *xs: Operand, dim: Any, combine: str, reverse: Any = False) -> Any:
+        """Each element of tensors of one shape combined with all before it along an axis, of a power of two
+        elements (reverse: behind it); combine: as of reduce_by, associative."""
+        return combined("scan_by", xs, dim, combine, reverse=static_bool(reverse, "reverse"))
 
     @with_out
     def cumsum(self, x: Operand, dim: Any = 0, exclusive: Any = False) -> Any:

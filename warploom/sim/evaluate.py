@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import arith, scaled, task, tile
+from warploom.ir.ops import arith, combine, scaled, task, tile
 from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64, pointee_of
 from warploom.sim import ptx, special
 from warploom.sim import scaled as scales
@@ -143,6 +143,7 @@ _OWN: dict[OpKind, Fn] = {
     **{getattr(arith, f"y{n}"): _by_math(partial(special.bessel_y, n)) for n in (0, 1)},
     **{getattr(arith, f"cyl_bessel_i{n}"): _by_math(partial(special.bessel_i, n)) for n in (0, 1)},
     arith.rsqrt: _rsqrt,
+    arith.sqrt_rn: np.sqrt,
     arith.rcp: _rcp,
     arith.exp10: lambda x: np.power(np.asarray(10, np.asarray(x).dtype), x),
     arith.round_: _round,
@@ -323,6 +324,36 @@ def _scan(o: Op, x: Any) -> Any:
         with np.errstate(all="ignore"):
             found = _narrow(floats.accumulate(wide, axis=axis), dtype)
     return np.flip(found, axis) if o.attrs["reverse"] else found
+
+
+def _combined(meaning: Fn, o: Op, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    """Elements a in front of elements b."""
+    how = combine.combination(o.attrs["combine"], tuple(dtype_of(v.type) for v in o.operands))
+    known = dict(zip(how.params, (*a, *b), strict=True))
+    with np.errstate(all="ignore"):
+        for step in how.ops:
+            known[step.result] = meaning(step)(*(known[v] for v in step.operands))
+    return [np.broadcast_to(known[v], x.shape) for v, x in zip(how.results, a, strict=True)]
+
+
+def combined(meaning: Fn, o: Op, *parts: Any) -> Any:
+    """A reduction or scan by a function, whose steps have these meanings."""
+    axis, way, step = o.attrs["axis"], np.s_[:: -1 if o.attrs.get("reverse") else 1], 1
+    found = [np.moveaxis(x, axis, 0)[way] for x in parts]
+    if o.kind is combine.reduce_by:
+        while len(found[0]) > 1:
+            found = _combined(meaning, o, [x[::2] for x in found], [x[1::2] for x in found])
+        found = [x[0] for x in found]
+    else:
+        while step < len(found[0]):
+            more = _combined(meaning, o, [x[:-step] for x in found], [x[step:] for x in found])
+            found = [np.concatenate([x[:step], y]) for x, y in zip(found, more, strict=True)]
+            step *= 2
+        found = [np.moveaxis(x[way], 0, axis) for x in found]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+PURE |= {kind: partial(combined, prepared) for kind in combine.SEVERAL}
 
 
 @_pure(tile.gather)

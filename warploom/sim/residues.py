@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import arith, scaled, tile
+from warploom.ir.ops import arith, combine, scaled, tile
 from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, i8, i16, i32, i64
 from warploom.sim import field
-from warploom.sim.evaluate import FUNCTIONS, Fn, prepared
+from warploom.sim.evaluate import FUNCTIONS, Fn, combined, prepared
 from warploom.sim.numerics import Numerics
 from warploom.sim.scaled import RESIDUES
 from warploom.sim.shared import SharedMemory
@@ -85,6 +85,8 @@ class Algebra(Numerics):
             return partial(RESIDUES.number, o)
         if o.kind is scaled.dot_scaled or (o.kind is tile.dot and len(o.operands) > 3):
             return lambda *values: self.multiply(*RESIDUES.operands(o, values), values[2])
+        if o.kind in combine.SEVERAL:
+            return partial(combined, self.meaning, o)
         if not o.operands or not _is_float(o.operands[0]):
             return prepared(o)
         if o.kind in _FLOATS:

@@ -1,15 +1,16 @@
 """Reductions and scans by any function, on several tiles at once; sorting, counting, rearranging.
 
-What the IR's own reductions don't do is built of gathers: a reduction combines neighbours in log2(n) steps, a
-scan each element with the one 1, 2, 4 … in front of it, a sort exchanges partners of a bitonic network.  The
-order of operands is kept, so that functions need to be associative only.
+A function whose steps the IR can write down (ir/ops/combine.py) is one op.  What it cannot is built of
+gathers: a reduction combines neighbours in log2(n) steps, a scan each element with the one 1, 2, 4 … in front
+of it, a sort exchanges partners of a bitonic network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from warploom.errors import CompileError
 from warploom.frontend.coerce import (
     Operand,
     Tensor,
@@ -23,8 +24,8 @@ from warploom.frontend.language.core import builtin, method
 from warploom.frontend.language.linear import of_bits, reduced, scanned
 from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, reshape, tile_of
 from warploom.frontend.refuse import refuse
-from warploom.ir.core import Builder, Region, Value
-from warploom.ir.ops import arith, control, tile
+from warploom.ir.core import Builder, OpKind, Region, Value
+from warploom.ir.ops import arith, combine, control, tile
 from warploom.ir.types import DTYPE_PREDICATES, DType, Scalar, Tile, i1, i8, i32, shape_of
 
 __all__ = [
@@ -86,12 +87,16 @@ def associative_scan(input: Any, axis: int, combine_fn: Combine, reverse: bool =
     input: a tile, or a tuple of tiles of one shape.  combine_fn: an associative kernel function of two
     elements (a0, a1 …, b0, b1 … of a tuple, a in front of b), which gives one."""
     parts, what = _tiles(input, "associative_scan"), "associative_scan"
-    fn = _named(combine_fn, parts, what)
+    back, shape = static_bool(reverse, "reverse"), current().shape(parts[0])
+    a = axis_of(axis, len(shape))
+    how = _trial(combine_fn, parts, what)
     found: tuple[Value, ...]
-    if fn is not None:
-        found = (scanned(parts[0], axis, reverse, fn),)
+    if how.name is not None:
+        found = (scanned(parts[0], a, back, how.name),)
+    elif how.text is not None and _is_power_of_two(shape[a]):
+        found = _several(combine.scan_by, parts, axis=a, combine=how.text, reverse=back)
     else:
-        found = _scan(parts, axis, combine_fn, static_bool(reverse, "reverse"), what)
+        found = _scan(parts, a, combine_fn, back)
     return found if isinstance(input, tuple) else found[0]
 
 
@@ -100,14 +105,17 @@ def reduce(input: Any, axis: int | None, combine_fn: Combine, keep_dims: bool = 
     """The elements along an axis (all axes without one) combined; input and combine_fn as of
     associative_scan."""
     parts = _tiles(input, "reduce")
-    fn = _named(combine_fn, parts, "reduce")
-    if fn is not None:
-        found = reduced(parts[0], axis, keep_dims, fn)
+    how = _trial(combine_fn, parts, "reduce")
+    if how.name is not None:
+        found = reduced(parts[0], axis, keep_dims, how.name)
         return (found,) if isinstance(input, tuple) else found
     rank = len(current().shape(parts[0]))
     axes = range(rank) if axis is None else [axis_of(axis, rank)]
     for a in reversed(axes):
-        parts = _fold(parts, a, combine_fn)
+        if how.text is not None and _is_power_of_two(current().shape(parts[0])[a]):
+            parts = _several(combine.reduce_by, parts, axis=a, combine=how.text)
+        else:
+            parts = _fold(parts, a, combine_fn)
     if static_bool(keep_dims, "keep_dims"):
         parts = tuple(expand_dims(p, tuple(axes)) for p in parts)
     return parts if isinstance(input, tuple) else parts[0]
@@ -122,10 +130,10 @@ def _tiles(input: Any, what: str) -> tuple[Value, ...]:
     return parts
 
 
-def _combined(combine: Combine, a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
+def _combined(fn: Combine, a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
     """What the function makes of elements a in front of elements b, in the types of a."""
     emitter = current()
-    found = combine(*a, *b)
+    found = fn(*a, *b)
     results = found if isinstance(found, tuple) else (found,)
     if len(results) != len(a):
         told = f"{len(results)} values of {len(a)} and {len(a)}"
@@ -142,7 +150,7 @@ def _chosen(c: Operand, a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, 
     return tuple(current().select(c, x, y) for x, y in zip(a, b, strict=True))
 
 
-def _fold(parts: tuple[Value, ...], axis: int, combine: Combine) -> tuple[Value, ...]:
+def _fold(parts: tuple[Value, ...], axis: int, fn: Combine) -> tuple[Value, ...]:
     """All elements along an axis as one, which disappears."""
     emitter = current()
     shape = emitter.shape(parts[0])
@@ -154,7 +162,7 @@ def _fold(parts: tuple[Value, ...], axis: int, combine: Combine) -> tuple[Value,
         last = right if n % 2 == 0 else emitter.emit(arith.minimum, *emitter.unify(right, n - 1))
         a = tuple(_take(p, left, axis) for p in parts)
         b = tuple(_take(p, last, axis) for p in parts)
-        both = _combined(combine, a, b)
+        both = _combined(fn, a, b)
         if n % 2:
             paired = _along(_calc("<", right, n), len(shape), axis)
             both = _chosen(emitter.expand_to(paired, emitter.shape(a[0])), both, a)
@@ -168,13 +176,10 @@ def _fold(parts: tuple[Value, ...], axis: int, combine: Combine) -> tuple[Value,
     )
 
 
-def _scan(
-    parts: tuple[Value, ...], axis: Any, combine: Combine, back: bool, what: str
-) -> tuple[Value, ...]:
+def _scan(parts: tuple[Value, ...], a: int, fn: Combine, back: bool) -> tuple[Value, ...]:
     emitter = current()
     shape = emitter.shape(parts[0])
-    a, step = axis_of(axis, len(shape)), 1
-    n = shape[a]
+    n, step = shape[a], 1
     while step < n:
         from_ = _calc("+" if back else "-", arange(0, n), step)
         bound = (arith.minimum, n - 1) if back else (arith.maximum, 0)
@@ -182,7 +187,7 @@ def _scan(
         inside = _calc("<", from_, n) if back else _calc(">=", from_, 0)
         there = emitter.expand_to(_along(inside, len(shape), a), shape)
         before = tuple(_take(p, at, a) for p in parts)
-        parts = _chosen(there, _combined(combine, before, parts), parts)
+        parts = _chosen(there, _combined(fn, before, parts), parts)
         step *= 2
     return parts
 
@@ -193,23 +198,41 @@ _COMBINATIONS = {
 }  # fmt: skip
 
 
-def _named(combine: Any, parts: Sequence[Value], what: str) -> str | None:
-    """The IR's name of what a kernel function does with two numbers, which is translated apart and looked at;
-    None where it does something else."""
-    if not callable(combine):
-        refuse("combine", f"{what} by {describe(combine)}", "give a function decorated by @wl.jit")
-    if len(parts) != 1:
-        return None
+class _How(NamedTuple):
+    """What a function makes of two elements: the IR's name of it, or its text; neither where it has none."""
+
+    name: str | None = None
+    text: str | None = None
+
+
+def _trial(fn: Any, parts: Sequence[Value], what: str) -> _How:
+    """A kernel function that combines, translated apart, of numbers, and looked at."""
+    if not callable(fn):
+        refuse("combine", f"{what} by {describe(fn)}", "give a function decorated by @wl.jit")
     emitter, trial = current(), Builder()
-    d = emitter.number(parts[0])
-    x, y = Value(Scalar(d), "a"), Value(Scalar(d), "b")
-    with emitter.inside(trial):
-        found = combine(x, y)
-        found = found[0] if isinstance(found, tuple) and len(found) == 1 else found
+    dtypes = [emitter.number(p) for p in parts]
+    params = [Value(Scalar(d), "x") for d in (*dtypes, *dtypes)]
+    try:
+        with emitter.inside(trial):
+            results = _combined(fn, params[: len(parts)], params[len(parts) :])
+    except CompileError:  # it takes tiles only
+        return _How()
     made = trial.ops[-1] if trial.ops else None
-    if made is None or len(trial.ops) != 1 or found not in made.results:
-        return None
-    return _COMBINATIONS.get(made.kind) if {*made.operands} == {x, y} else None
+    if len(parts) == len(trial.ops) == 1 and made is not None and results[0] in made.results:
+        name = _COMBINATIONS.get(made.kind) if {*made.operands} == {*params} else None
+        if name is not None:
+            return _How(name)
+    return _How(text=combine.text_of(params, trial.ops, results))
+
+
+def _is_power_of_two(n: int) -> bool:
+    return n & (n - 1) == 0
+
+
+def _several(kind: OpKind, parts: Sequence[Value], **attrs: Any) -> tuple[Value, ...]:
+    """The results of an op that has one or several."""
+    found = current().emit(kind, *parts, **attrs)
+    return found if isinstance(found, tuple) else (found,)
 
 
 @method

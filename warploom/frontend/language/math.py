@@ -279,14 +279,6 @@ def _operation(symbol: str, name: str) -> Callable[..., Tensor]:
 add, sub, mul = _operation("+", "add"), _operation("-", "sub"), _operation("*", "mul")
 
 
-@method
-def sqrt_rn(x: Operand) -> Tensor:
-    """The square root, correctly rounded (f32, f64)."""
-    emitter = current()
-    d = emitter.number(x)
-    return emitter.cast(sqrt(emitter.cast(x, f64)), f32) if d == f32 else sqrt(x)
-
-
 @builtin
 def div_rn(x: Operand, y: Operand) -> Tensor:
     """x / y, correctly rounded (f32, f64): slower than /, which is off by up to 2 units in the last place."""
@@ -380,6 +372,7 @@ cos = method(FUNCTIONS["cos"])
 erf = method(FUNCTIONS["erf"])
 tanh = FUNCTIONS["tanh"]
 cbrt = FUNCTIONS["cbrt"]
+sqrt_rn = method(FUNCTIONS["sqrt_rn"])
 floor = method(FUNCTIONS["floor"])
 ceil = method(FUNCTIONS["ceil"])
 

@@ -2,6 +2,7 @@
 
 from warploom.ir.ops import arith as arith
 from warploom.ir.ops import cluster as cluster
+from warploom.ir.ops import combine as combine
 from warploom.ir.ops import control as control
 from warploom.ir.ops import grid as grid
 from warploom.ir.ops import mbarrier as mbarrier

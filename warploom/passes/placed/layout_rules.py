@@ -12,7 +12,7 @@ from typing import Any
 
 from warploom.errors import CompileError, InternalError, Note
 from warploom.ir.core import Family, Level, Op, Value
-from warploom.ir.ops import control, mma, smem, tile, tma
+from warploom.ir.ops import combine, control, mma, smem, tile, tma
 from warploom.ir.rules import Rules
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout import (
@@ -182,6 +182,44 @@ def _along(scratch: Callable[[Layout, int, int], int]) -> Callable[[Op], int]:
         x = o.operands[0].type
         assert isinstance(x, Tile)
         return scratch(x.layout, o.attrs["axis"], itemsize(x))
+
+    return needed
+
+
+def _reduces_by(t: TaskLayouts, o: Op) -> None:
+    t.equal(*o.operands)
+    axis = o.attrs["axis"]
+    for x, y in zip(o.operands, o.results, strict=True):
+        if tile_of(y.type):
+            t.flow(x, y, lambda layout: layout.drop(axis))
+
+
+def _reduced_by(t: TaskLayouts, o: Op) -> Settled:
+    """All in the layout of the first, where its lanes and warps have the axis to themselves."""
+    x, axis, n = t.of(o.operands[0]), o.attrs["axis"], len(o.operands)
+    if any(v[axis] and any(v[:axis] + v[axis + 1 :]) for v in (*x.lane, *x.warp)):
+        x = scan_layout(shape_of_tile(o.operands[0]), axis, t.warps)
+    if not tile_of(o.results[0].type):
+        return Settled((x,) * n, (None,) * n)
+    rest = x.drop(axis)
+    return Settled((x,) * n, (rest,) * n, {"layout": rest})
+
+
+def _scanned_by(t: TaskLayouts, o: Op) -> Settled:
+    x, n = t.of(o.operands[0]), len(o.operands)
+    if scan_form(x, o.attrs["axis"]) is None:
+        x = scan_layout(shape_of_tile(o.operands[0]), o.attrs["axis"], t.warps)
+    return Settled((x,) * n, (x,) * n)
+
+
+def _each(scratch: Callable[[Layout, int, int], int]) -> Callable[[Op], int]:
+    """Of several tiles, one after the other, in units of 16 bytes."""
+
+    def needed(o: Op) -> int:
+        x = o.operands[0].type
+        assert isinstance(x, Tile)
+        one = scratch(x.layout, o.attrs["axis"], 1)
+        return sum(-(-one * itemsize(v.type) // 16) * 16 for v in o.operands)
 
     return needed
 
@@ -420,6 +458,8 @@ RULES: Rules[LayoutRule] = Rules(
         tile.convert_layout: LayoutRule(_converts, _converted, scratch=_converts_through),
         tile.reduce: LayoutRule(_reduces, _reduced, scratch=_along(reduce_scratch)),
         tile.scan: LayoutRule(_equal, _scanned, scratch=_along(scan_scratch)),
+        combine.reduce_by: LayoutRule(_reduces_by, _reduced_by, scratch=_each(reduce_scratch)),
+        combine.scan_by: LayoutRule(_equal, _scanned_by, scratch=_each(scan_scratch)),
         tile.dot: LayoutRule(_dots, _dotted),
         tile.gather: LayoutRule(_gathers, _gathered, scratch=_whole_operand),
         tile.load: following(_loads_by_pointers, _alike),

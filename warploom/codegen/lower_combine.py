@@ -1,0 +1,438 @@
+"""Reductions and scans by any function, of several tiles at once (ir/ops/combine.py).
+
+The function is one of the emitted source.  Shuffles keep the order of elements, so that the lowest lane of a
+group has what all would have; it tells the others, and they agree to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from warploom.codegen.context import Emitter, Lowering
+from warploom.codegen.lower_arith import expression, literal
+from warploom.codegen.lower_casts import converted, paren, rounded, same_bits
+from warploom.codegen.lower_tiles import Ints, at_register, crossing, groups, load_text, store_text
+from warploom.codegen.registers import c_type, read
+from warploom.errors import InternalError
+from warploom.ir.core import Op, OpKind
+from warploom.ir.ops import arith, combine
+from warploom.ir.types import DType, Scalar, Tile, dtype_of, i1, i8
+from warploom.layout import Layout
+from warploom.layout.choose import scan_form
+
+Names = tuple[str, ...]  # an element: one C expression for each tile
+
+
+def _kept(d: DType) -> DType:
+    """As what it is in shared memory."""
+    return i8 if d == i1 else d
+
+
+def _function(e: Emitter, o: Op) -> str:
+    """The name of the emitted function `name(a…, b…, result&…)`; results may be arguments as well."""
+    dtypes = tuple(dtype_of(v.type) for v in o.operands)
+    how = combine.combination(o.attrs["combine"], dtypes)
+    env = {v: f"{'ab'[i >= len(dtypes)]}{i % len(dtypes)}" for i, v in enumerate(how.params)}
+    taken = [f"{c_type(dtype_of(v.type))} {env[v]}" for v in how.params]
+    taken += [f"{c_type(d)}& r{i}" for i, d in enumerate(dtypes)]
+    lines = []
+    for i, s in enumerate(how.ops):
+        found = _step(s, [env[v] for v in s.operands])
+        if s.kind is arith.const:
+            env[s.result] = found
+            continue
+        env[s.result] = f"x{i}"
+        lines.append(f"  const {c_type(dtype_of(s.result.type))} x{i} = {found};")
+    lines += [f"  r{i} = {env[v]};" for i, v in enumerate(how.results)]
+    head, body = f"({', '.join(taken)}) {{", "\n".join([*lines, "}\n"])
+    for name, definition in e.made.items():
+        if definition == f"DEV void {name}{head}\n{body}":
+            return name
+    count = len(e.made)
+    name = next(n for i in range(count, 1 << 20) if (n := f"combine{i}") not in e.given)
+    e.scopes[0].add(name)
+    e.made[name] = f"DEV void {name}{head}\n{body}"
+    return name
+
+
+def _step(s: Op, x: Sequence[str]) -> str:
+    """C for an op on scalars."""
+    to = dtype_of(s.result.type)
+    if s.kind is arith.const:
+        return literal(s.attrs["value"], to)
+    of = dtype_of(s.operands[0].type)
+    if s.kind is arith.select:
+        return f"{x[0]} ? {x[1]} : {x[2]}"
+    if s.kind is arith.bitcast:
+        return same_bits(x[0], of, to)
+    if s.kind is arith.cast:
+        return x[0] if of == to else rounded(converted(x[0], of, to), to)
+    text = expression(s.kind, of, *map(paren, x))
+    return text if s.kind in arith.COMPARE else rounded(text, of)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What an op combines: the dtypes of its tiles, their layout, and how C combines two elements."""
+
+    e: Emitter
+    o: Op
+    dtypes: tuple[DType, ...]
+    layout: Layout
+    function: str
+
+    @classmethod
+    def of(cls, e: Emitter, o: Op) -> _Parts:
+        t = o.operands[0].type
+        assert isinstance(t, Tile)
+        if int(t.layout.table[o.attrs["axis"]].max()) >= t.shape[o.attrs["axis"]]:
+            raise InternalError(f"codegen: {t.layout} has places outside of {t}")
+        return cls(e, o, tuple(dtype_of(v.type) for v in o.operands), t.layout, _function(e, o))
+
+    def combined(self, a: Names, b: Names, to: Names) -> None:
+        self.e.line(f"{self.function}({', '.join((*a, *b, *to))});")
+
+    def declared(self, hint: str, values: Names | None = None) -> Names:
+        """New variables."""
+        names = tuple(self.e.name(hint) for _ in self.dtypes)
+        for i, (name, d) in enumerate(zip(names, self.dtypes, strict=True)):
+            self.e.line(f"{c_type(d)} {name}{f' = {values[i]}' if values else ''};")
+        return names
+
+    def folded(self, elements: Sequence[Names]) -> Names:
+        """Elements in order, as one: a tree."""
+        if len(elements) == 1:
+            return elements[0]
+        half = len(elements) // 2
+        a, b = self.folded(elements[:half]), self.folded(elements[half:])
+        to = self.declared("both")
+        self.combined(a, b, to)
+        return to
+
+    def shuffled(self, how: str, x: Names, by: str) -> Names:
+        """Those of another lane.  how: `__shfl_xor_sync` …"""
+        texts = []
+        for name, d in zip(x, self.dtypes, strict=True):
+            kind = c_type(d)
+            small = d.bits < 32 and not d.is_float
+            given = f"(int){name}" if small else name
+            texts.append(
+                f"({kind}){how}(~0u, {given}, {by})" if small else f"{how}(~0u, {name}, {by})"
+            )
+        return self.declared("other", tuple(texts))
+
+    def across_lanes(self, x: Names, bits: Iterable[int]) -> None:
+        """Into the lanes that have none of these bits what all lanes that differ in them have."""
+        for bit in bits:
+            self.combined(x, self.shuffled("__shfl_xor_sync", x, str(1 << bit)), x)
+
+    def told(self, x: Names, bits: Iterable[int]) -> None:
+        """To all lanes that differ in some bits, what the one has that has none of them."""
+        mask = sum(1 << b for b in bits)
+        if mask:
+            other = self.shuffled("__shfl_sync", x, f"{self.e.use('lane')} & {31 ^ mask}")
+            for name, value in zip(x, other, strict=True):
+                self.e.line(f"{name} = {value};")
+
+    def places(self, count: int) -> list[int]:
+        """Where in an exchange's scratch the values of each tile begin, `count` of each."""
+        ends = np.cumsum([0, *(-(-count * d.bytes // 16) * 16 for d in self.dtypes)])
+        return [int(n) for n in ends]
+
+
+# ---- reductions
+
+
+def _reduce_by(e: Emitter, o: Op) -> None:
+    """In the thread, then across lanes by shuffles, then across warps through scratch."""
+    p, axis = _Parts.of(e, o), o.attrs["axis"]
+    result = p.layout.drop(axis)
+    sources = [e.regs(v) for v in o.operands]
+    lanes = [b for b, v in enumerate(p.layout.lane) if v[axis]]
+    warps = [b for b, v in enumerate(p.layout.warp) if v[axis]]
+    found = []
+    for members in groups(p.layout, axis, result):
+        elements = [tuple(read(s.elements[r], s.elem) for s in sources) for r in members]
+        x = p.declared("part", p.folded(elements))
+        p.across_lanes(x, lanes)
+        if not warps:
+            p.told(x, lanes)
+        found.append(x)
+    if warps:
+        _across_warps(p, result, found, lanes, warps)
+    for i, v in enumerate(o.results):
+        if isinstance(v.type, Scalar):
+            e.define(v, found[0][i])
+            continue
+        assert isinstance(v.type, Tile)
+        order = result.permutation(v.type.layout)
+        if order is None:
+            raise InternalError(f"codegen: a reduction gives {result}, not {v.type.layout}")
+        e.put(v, [found[r][i] for r in order])
+
+
+def _across_warps(
+    p: _Parts, result: Layout, found: Sequence[Names], lanes: Sequence[int], warps: Sequence[int]
+) -> None:
+    """Each warp's lowest lane writes; then the lanes of each warp read one warp's each, where they are
+    enough, and combine them as before, else each thread all of them."""
+    e, parts, elements = p.e, 1 << len(warps), math.prod(result.shape)
+    flat, rank = crossing(p.layout, result, warps)
+    places = p.places(parts * elements)
+    scratch = e.exchange(places[-1])
+    mask = sum(1 << b for b in lanes)
+    first = f"({e.use('lane')} & {mask}) == 0" if mask else ""
+    mine = rank[:, None, None] * elements + flat
+    for i, x in enumerate(found):
+        inside = e.inside(Tile(result.shape, p.dtypes[0], result), i) if result.shape else ""
+        for name, d, place in zip(x, p.dtypes, places, strict=False):
+            where = at_register(e, mine, i, d.bytes, "partial_at")
+            e.line_if([first, inside], store_text(_kept(d), f"{scratch} + {where} + {place}", name))
+    e.exchanged()
+    spread = lanes[: len(warps)] if len(lanes) >= len(warps) else []
+    number = np.arange(32)
+    lane = sum((((number >> b) & 1) << i for i, b in enumerate(spread)), np.zeros_like(number))
+    there = lane[None, :, None] * elements + flat
+    for i, x in enumerate(found):
+        inside = e.inside(Tile(result.shape, p.dtypes[0], result), i) if result.shape else ""
+        read_of = [
+            tuple(
+                _loaded(e, d, there, i, f"{scratch}", place + w * elements * d.bytes, inside)
+                for d, place in zip(p.dtypes, places, strict=False)
+            )
+            for w in range(1 if spread else parts)
+        ]
+        total = p.folded([p.declared("of_warp", names) for names in read_of])
+        if spread:
+            p.across_lanes(total, spread)
+            p.told(total, spread)
+        for name, value in zip(x, total, strict=True):
+            e.line(f"{name} = {value};")
+
+
+def _loaded(
+    e: Emitter, d: DType, table: Ints, i: int, scratch: str, place: int, inside: str
+) -> str:
+    where = at_register(e, table, i, d.bytes, "total_at")
+    load = load_text(_kept(d), f"{scratch} + {where} + {place}")
+    return f"{inside} ? {load} : {literal(0, d)}" if inside else load
+
+
+# ---- scans
+
+
+def _scan_by(e: Emitter, o: Op) -> None:
+    """In the thread, then lane by lane with shuffles (Kogge and Stone), then from warp to warp through
+    scratch, and from each repetition of the layout to the next."""
+    p, axis, back = _Parts.of(e, o), o.attrs["axis"], o.attrs["reverse"]
+    form = scan_form(p.layout, axis)
+    if form is None:
+        raise InternalError(f"codegen: a scan of {p.layout} needs a conversion first")
+    sources = [e.regs(v) for v in o.operands]
+    lanes = _Lanes.of(p, form.lane, form.lanes, back)
+    found: dict[int, Names] = {}
+    runs = [
+        [run[::-1] if back else run for run in copies[:: -1 if back else 1]] for copies in form.runs
+    ]
+    ends: list[list[Names]] = []  # what each run of each copy comes to, in all lanes up to this one
+    for copies in runs:
+        ends.append([])
+        for run in copies:
+            for i, r in enumerate(run):
+                found[r] = p.declared("scan", tuple(read(s.elements[r], s.elem) for s in sources))
+                if i:
+                    p.combined(found[run[i - 1]], found[r], found[r])
+            upto = p.declared("upto", found[run[-1]])
+            lanes.scan(upto)
+            ends[-1].append(upto)
+    fronts = _fronts(p, form.runs, form.warps, ends, lanes, back)
+    for copies, rows in zip(runs, fronts, strict=True):
+        for run, (test, front) in zip(copies, rows, strict=True):
+            if test == "false":
+                continue
+            for r in run:
+                name = found[r]
+                call = f"{p.function}({', '.join((*front, *name, *name))});"
+                e.line_if([test], call)
+    for i, v in enumerate(o.results):
+        e.put(v, [found[r][i] for r in range(p.layout.registers)])
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """The lanes that share an axis, `count` bits from bit `low` on; place: C for how many are in front."""
+
+    p: _Parts
+    low: int
+    count: int
+    place: str
+    back: bool
+
+    @classmethod
+    def of(cls, p: _Parts, low: int, count: int, back: bool) -> _Lanes:
+        if not count:
+            return cls(p, low, count, "0", back)
+        place, last = p.e.name("place"), (1 << count) - 1
+        rank = f"({p.e.use('lane')} >> {low} & {last})"
+        p.e.line(f"const int {place} = {f'{last} - {rank}' if back else rank};")
+        return cls(p, low, count, place, back)
+
+    @property
+    def _moves(self) -> str:
+        return "__shfl_down_sync" if self.back else "__shfl_up_sync"
+
+    def scan(self, x: Names) -> None:
+        """In each lane what those in front and it come to."""
+        for bit in range(self.count):
+            other = self.p.shuffled(self._moves, x, str(1 << self.low + bit))
+            call = f"{self.p.function}({', '.join((*other, *x, *x))});"
+            self.p.e.line(f"if ({self.place} >= {1 << bit}) {call}")
+
+    def in_front(self, x: Names) -> Names:
+        """What the lane before this one has."""
+        return self.p.shuffled(self._moves, x, str(1 << self.low))
+
+    def last(self, x: Names) -> Names:
+        """What the last of the lanes has."""
+        if not self.count:
+            return x
+        lane, mask = self.p.e.use("lane"), ((1 << self.count) - 1) << self.low
+        return self.p.shuffled(
+            "__shfl_sync", x, f"{lane} & {31 ^ mask}" if self.back else f"{lane} | {mask}"
+        )
+
+
+Front = tuple[str, Names]  # under which condition there is one ("": always, "false": never), and it
+
+
+def _joined(p: _Parts, a: Front, b: Front) -> Front:
+    """What is in front of what is in front."""
+    if a[0] == "false" or b[0] == "false":
+        return b if a[0] == "false" else a
+    to = p.declared("front", b[1])
+    call = f"{p.function}({', '.join((*a[1], *b[1], *to))});"
+    if not b[0]:
+        p.e.line_if([a[0]], call)
+        return "", to
+    p.e.line_if([a[0], b[0]], call)
+    for name, value in zip(to, a[1], strict=True):
+        p.e.line(f"if (!({b[0]})) {name} = {value};")
+    return (f"({a[0]}) || ({b[0]})" if a[0] else ""), to
+
+
+def _fronts(
+    p: _Parts,
+    copies: Sequence[Sequence[Sequence[int]]],
+    warps: Sequence[int],
+    ends: Sequence[Sequence[Names]],
+    lanes: _Lanes,
+    back: bool,
+) -> list[list[Front]]:
+    """For each run what is in front of it: earlier lanes, warps and repetitions."""
+    of_warps = _warps(p, copies, warps, ends, lanes, back) if warps else None
+    out: list[list[Front]] = []
+    for i, row in enumerate(ends):
+        carry: Front = ("false", ())
+        out.append([])
+        for c, upto in enumerate(row):
+            own: Front = (
+                (f"{lanes.place} > 0", lanes.in_front(upto)) if lanes.count else ("false", ())
+            )
+            before, total = (
+                (("false", ()), lanes.last(upto)) if of_warps is None else of_warps[i][c]
+            )
+            front = _joined(p, carry, before)
+            out[-1].append(_joined(p, front, own))
+            if c + 1 < len(row):
+                carry = _joined(p, carry, ("", total))
+    return out
+
+
+def _warps(
+    p: _Parts,
+    copies: Sequence[Sequence[Sequence[int]]],
+    warps: Sequence[int],
+    ends: Sequence[Sequence[Names]],
+    lanes: _Lanes,
+    back: bool,
+) -> list[list[tuple[Front, Names]]]:
+    """For each run what the warps in front of this one come to, and what all of them do."""
+    e, axis = p.e, p.o.attrs["axis"]
+    result = p.layout.drop(axis)
+    elements, parts, repeats = math.prod(result.shape), 1 << len(warps), len(ends[0])
+    flat, rank = crossing(p.layout, result, warps)
+    rank = parts - 1 - rank if back else rank
+    members = groups(p.layout, axis, result)
+    of = [next(i for i, g in enumerate(members) if runs[0][0] in g) for runs in copies]
+    places = p.places(parts * repeats * elements)
+    scratch = e.exchange(places[-1])
+    mine = rank[:, None, None] * elements + flat
+    kept = Tile(result.shape, p.dtypes[0], result)
+    last = f"{lanes.place} == {(1 << lanes.count) - 1}" if lanes.count else ""
+    for i, row in enumerate(ends):
+        inside = e.inside(kept, of[i]) if result.shape else ""
+        for c, x in enumerate(row):
+            for name, d, place in zip(x, p.dtypes, places, strict=False):
+                where = at_register(e, mine, of[i], d.bytes, "partial_at")
+                at = f"{scratch} + {where} + {place + c * parts * elements * d.bytes}"
+                e.line_if([last, inside], store_text(_kept(d), at, name))
+    e.exchanged()
+    my = e.thread_value(np.broadcast_to(rank[:, None], (p.layout.warps, 32)), "warp_place")
+    spread = lanes.count >= len(warps)
+    number = (np.arange(32) >> lanes.low) & (parts - 1)
+    there = (number[None, :, None] if spread else 0) * elements + flat
+    out: list[list[tuple[Front, Names]]] = []
+    for i, row in enumerate(ends):
+        inside = e.inside(kept, of[i]) if result.shape else ""
+        out.append([])
+        for c in range(len(row)):
+            totals = [
+                p.declared(
+                    "of_warp",
+                    tuple(
+                        _loaded(
+                            e, d, there, of[i], f"{scratch}",
+                            place + (c * parts + w) * elements * d.bytes, inside,
+                        )
+                        for d, place in zip(p.dtypes, places, strict=False)
+                    ),
+                )
+                for w in range(1 if spread else parts)
+            ]  # fmt: skip
+            out[-1].append(
+                _spread(p, totals[0], lanes, len(warps), my) if spread else _serial(p, totals, my)
+            )
+    return out
+
+
+def _spread(p: _Parts, x: Names, lanes: _Lanes, bits: int, my: str) -> tuple[Front, Names]:
+    """Lanes have one warp's each: they scan them."""
+    low, lane = lanes.low, p.e.use("lane")
+    mask = ((1 << bits) - 1) << low
+    rank = f"({lane} >> {low} & {(1 << bits) - 1})"
+    for bit in range(bits):
+        other = p.shuffled("__shfl_up_sync", x, str(1 << low + bit))
+        p.e.line(f"if ({rank} >= {1 << bit}) {p.function}({', '.join((*other, *x, *x))});")
+    rest = f"{lane} & {31 ^ mask}"
+    front = p.shuffled(
+        "__shfl_sync", x, f"({rest}) | ((({my} + {(1 << bits) - 1}) & {(1 << bits) - 1}) << {low})"
+    )
+    total = p.shuffled("__shfl_sync", x, f"({rest}) | {mask}")
+    return (f"{my} > 0", front), total
+
+
+def _serial(p: _Parts, totals: Sequence[Names], my: str) -> tuple[Front, Names]:
+    front, upto = p.declared("front", totals[0]), p.declared("upto", totals[0])
+    for w, total in enumerate(totals[1:], 1):
+        p.combined(upto, total, upto)
+        if w + 1 < len(totals):
+            for name, value in zip(front, upto, strict=True):
+                p.e.line(f"if ({my} > {w}) {name} = {value};")
+    return (f"{my} > 0", front), upto
+
+
+LOWER: dict[OpKind, Lowering] = {combine.reduce_by: _reduce_by, combine.scan_by: _scan_by}
