@@ -6,6 +6,8 @@ BASE_PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 WORKERS ?= auto
+# By the hashes of the sources, outside of the clone, so that a fresh clone finds it, as NVRTC's answers to the tests.
+MYPY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/warploom-mypy
 
 N ?= 1000
 
@@ -34,7 +36,7 @@ test-gpu: $(VENV)/.ready  ## the tests that need an H100 or H200
 check: $(VENV)/.ready  ## style, types, and the budget of size (tools/size.json)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --cache-dir $(MYPY_CACHE)
 	$(PYTHON) tools/size.py
 
 mutants: $(VENV)/.ready  ## a sample of the mutants of the library's programs through the checker; rewrites docs/mutants.md

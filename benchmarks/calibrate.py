@@ -5,7 +5,7 @@ python -m benchmarks.calibrate --fit FILE    the cost table that a file of measu
                                              predictions made with the current table are off; needs no GPU
 
 A micro-kernel is timed by its own clock (`warploom.runtime.measure.cycles`: no stamp but at the start and the
-end of tasks), at two numbers of turns; what counts is what a turn more costs.
+end of tasks), at two numbers of iterations; what counts is what an iteration more costs.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _array(shape: tuple[int, ...]) -> Any:
 
 
 def measure(only: str = "") -> dict[str, dict[str, float]]:
-    """Cycles of a turn of each probe, and of a program of each whole kernel, with `only` in its name."""
+    """Cycles of an iteration of each probe and of a program of each whole kernel, with `only` in its name."""
     import torch
 
     from warploom.runtime.measure import cycles
@@ -133,7 +133,7 @@ def measure(only: str = "") -> dict[str, dict[str, float]]:
         torch.zeros(x.shape, device="cuda", dtype=dtype)
         for x, dtype in zip(arguments(), dtypes, strict=True)
     ]
-    turns: dict[str, float] = {}
+    iterations: dict[str, float] = {}
     for name, script in PROBES.items():
         if only not in name:
             continue
@@ -143,8 +143,10 @@ def measure(only: str = "") -> dict[str, dict[str, float]]:
             / (MANY - FEW)
             for _ in range(TIMES)
         ]
-        turns[name] = statistics.median(found)
-        print(f"{name}: {turns[name]:.1f}  ({', '.join(f'{x:.1f}' for x in found)})", flush=True)
+        iterations[name] = statistics.median(found)
+        print(
+            f"{name}: {iterations[name]:.1f}  ({', '.join(f'{x:.1f}' for x in found)})", flush=True
+        )
     programs: dict[str, float] = {}
     for name, make in PROGRAMS.items():
         if only not in name:
@@ -153,48 +155,48 @@ def measure(only: str = "") -> dict[str, dict[str, float]]:
         found = [cycles(kernel, given, sizes, p) for p in (0, 40, 80)]
         programs[name] = statistics.median(found)
         print(f"{name}: {programs[name]:.0f}  ({', '.join(f'{x:.0f}' for x in found)})", flush=True)
-    return {"probe": turns, "program": programs}
+    return {"probe": iterations, "program": programs}
 
 
 # ---- what it means
 
 
-def fit(turns: dict[str, float], scalar: float = SM_90A.cost.scalar) -> CostTable:
-    """The cost table that explains the turns of the probes (a turn of each: see benchmarks/probes.py)."""
+def fit(iterations: dict[str, float], scalar: float = SM_90A.cost.scalar) -> CostTable:
+    """The cost table that explains the cycles of an iteration of each probe (benchmarks/probes.py)."""
 
     def product(n: int) -> float:
         """Cycles of one instruction: eight more products of 64×n×64 are 32 of them."""
-        return (turns[f"products {n} 9"] - turns[f"products {n} 1"]) / 32
+        return (iterations[f"products {n} 9"] - iterations[f"products {n} 1"]) / 32
 
     tile, box = 64 * 128, 64 * 64 * 2  # elements; bytes of a box of 64 rows
-    sync = turns["round alone"] / 2  # an arrival and a wait that finds it
-    wake = turns["round"] / 2 - sync  # there, and back
+    sync = iterations["round alone"] / 2  # an arrival and a wait that finds it
+    wake = iterations["round"] / 2 - sync  # there, and back
     macs = 64 * 256 * 16 / product(256)
     # As kernels load: always ahead, and neighbours the same.
-    bytes_ = 4 * box / turns["ring of 4×256, 16 share"]
+    bytes_ = 4 * box / iterations["ring of 4×256, 16 share"]
     arrives = box / bytes_
     found = {
         "tensor_macs_16bit": macs,
-        "in_order_macs_16bit": 4 * 64 * 64 * 64 / turns["in order 64, 4 groups"],
+        "in_order_macs_16bit": 4 * 64 * 64 * 64 / iterations["in order 64, 4 groups"],
         "mma_least": product(8),
-        "tensor_latency": turns["products 256 1"] - 4 * product(256) - wake,
-        "alu_lanes": tile / turns["add"],
-        "convert_lanes": 2 * tile / turns["cast"],
-        "sfu_lanes": tile / turns["exp2"],
-        "shared_bytes": box / turns["shared stores"],
+        "tensor_latency": iterations["products 256 1"] - 4 * product(256) - wake,
+        "alu_lanes": tile / iterations["add"],
+        "convert_lanes": 2 * tile / iterations["cast"],
+        "sfu_lanes": tile / iterations["exp2"],
+        "shared_bytes": box / iterations["shared stores"],
         "tma_bytes": bytes_,
-        "tma_latency": turns["load 64 1"] - sync - arrives - wake,
-        "store_read": turns["store read"] - arrives - wake,
-        "store_written": turns["store written"] - arrives - wake,
+        "tma_latency": iterations["load 64 1"] - sync - arrives - wake,
+        "store_read": iterations["store read"] - arrives - wake,
+        "store_written": iterations["store written"] - arrives - wake,
         "sync": sync,
         "wake": wake,
-        "barrier": turns["barrier"],
+        "barrier": iterations["barrier"],
     }
     return replace(SM_90A.cost, **{k: max(0, round(x)) for k, x in found.items()}, scalar=scalar)
 
 
 def predicted(table: CostTable) -> dict[str, float]:
-    """The simulator's cycles for the same turns and programs."""
+    """The simulator's cycles for the same iterations and programs."""
     how: dict[str, Any] = {"order": "timed", "program": 1, "track": False, "data": False}
     found = {}
     for name, script in PROBES.items():

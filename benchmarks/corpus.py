@@ -65,7 +65,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "serving sparse": lambda: serving.sparse_case(16, 2048, 64, 128),
     "serving packed": lambda: serving.packed_case(8, 4, 512, 2048),
     "serving e4m3": lambda: serving.eight_bit_case(16, 2048, 128, block_n=128),
-    "serving e4m3, V in rows": lambda: serving.eight_bit_case(16, 2048, 128, turned=False),
+    "serving e4m3, V in rows": lambda: serving.eight_bit_case(16, 2048, 128, transposed=False),
     "decoding pages": lambda: decoding.over_pages_case(LONG[:16], 4, 8, 128, splits=4),
     "decoding pages of 64": lambda: decoding.over_pages_case(LONG[:16], 4, 8, 128, 64, splits=4),
     "decoding window, cap, sink": lambda: decoding.over_pages_case(

@@ -532,8 +532,10 @@ def convolution(images: int, size: int, channels: int, filters: int, taps: int, 
     def wanted(x: Any, f: Any, *_: Any) -> Any:
         import torch
 
-        turned = (v.double().permute(0, 3, 1, 2) for v in (x, f))
-        return torch.nn.functional.conv2d(*turned, stride=stride, padding=pad).permute(0, 2, 3, 1)
+        transposed = (v.double().permute(0, 3, 1, 2) for v in (x, f))
+        return torch.nn.functional.conv2d(*transposed, stride=stride, padding=pad).permute(
+            0, 2, 3, 1
+        )
 
     meta = tiles(tile, R=taps, S=taps, STRIDE=stride, PAD=pad)
     grid = (blocks(images * p * p, tile[0]), blocks(filters, tile[1]))

@@ -58,7 +58,7 @@ def float64(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) else x.double()
 
 
-def turned(x: Any) -> Any:
+def transposed(x: Any) -> Any:
     """The same matrix (tensor or array of rank 2), copied to lie column by column."""
     return np.ascontiguousarray(x.T).T if isinstance(x, np.ndarray) else x.t().contiguous().t()
 
@@ -336,7 +336,7 @@ class Fp8Data:
         a, scale_a = zip(*(source.quantized(case.m, case.k) for _ in sets), strict=True)
         b, scale_b = zip(*(source.quantized(case.n, case.k) for _ in sets), strict=True)
         if case.layout == "NN":
-            b = tuple(turned(x) for x in b)
+            b = tuple(transposed(x) for x in b)
         c = [source.empty(case.m, case.n) for _ in sets]
         return cls(case, list(a), list(b), list(scale_a), list(scale_b), c)
 

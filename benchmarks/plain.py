@@ -385,13 +385,13 @@ def gated(rows: int, columns: int) -> Work:
 def rotated(positions: int, heads: int, half: int) -> Work:
     size = 4 * positions * heads * 2 * half
     angle = torch.rand(positions, half, device="cuda")
-    turn = (angle.cos(), angle.sin())
+    rotation = (angle.cos(), angle.sin())
     shape = (positions, heads, 2 * half)
-    calls = [(random(*shape), *turn, empty(*shape), heads) for _ in range(input_sets(size))]
+    calls = [(random(*shape), *rotation, empty(*shape), heads) for _ in range(input_sets(size))]
 
     def wanted() -> Sequence[Any]:
         x = calls[0][0].double()
-        cos, sin = (t.double()[:, None] for t in turn)
+        cos, sin = (t.double()[:, None] for t in rotation)
         first, second = x[..., :half], x[..., half:]
         return [torch.cat([first * cos - second * sin, second * cos + first * sin], dim=2)]
 
@@ -428,14 +428,14 @@ def format_product(
     n: int,
     k: int,
     dtype: Any,
-    turned: bool,
+    nk: bool,
     tile: tuple[int, int, int],
     warps: int,
     stages: int,
     precision: str = "tf32",
     **ours: Any,
 ) -> Work:
-    """Float32 as tf32, or int8 into int32.  turned: B lies as N×K (K adjacent), else as K×N."""
+    """Float32 as tf32, or int8 into int32.  nk: B lies as N×K (K adjacent), else as K×N."""
     sums = torch.int32 if dtype == torch.int8 else torch.float32
     sets = range(input_sets((m * k + k * n) * dtype.itemsize + m * n * 4))
 
@@ -445,7 +445,7 @@ def format_product(
         return random(rows, columns, dtype=dtype)
 
     tensors = [
-        (matrix(m, k), matrix(n, k).t() if turned else matrix(k, n), empty(m, n, dtype=sums))
+        (matrix(m, k), matrix(n, k).t() if nk else matrix(k, n), empty(m, n, dtype=sums))
         for _ in sets
     ]
     calls = [(*t, m, n, k, *(s for x in t for s in x.stride())) for t in tensors]
@@ -455,7 +455,7 @@ def format_product(
     meta["INTEGERS"] = dtype == torch.int8
     grid = (-(-m // bm) * -(-n // bn),)
     kind = "int8" if dtype == torch.int8 else precision
-    name = f"{kind} {m}x{n}x{k} B {'NxK' if turned else 'KxN'} tile {bm}x{bn}x{bk} warps {warps}"
+    name = f"{kind} {m}x{n}x{k} B {'NxK' if nk else 'KxN'} tile {bm}x{bn}x{bk} warps {warps}"
     name += f" stages {stages} {ours or ''}"
 
     def library(i: int) -> None:
@@ -711,11 +711,11 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
     ]
     todo += [(persistent_product, 8192, 8192, n, w) for n in (512, 8192) for w in (False, True)]
     for size in (4096, 8192):
-        for turned in (True, False):
-            for tile in ((128, 128, 32), (128, 256, 32), *(() if turned else ((256, 128, 32),))):
-                todo.append((format_product, size, size, size, f32, turned, tile, 8, 3))
-            for tile in ((128, 128, 128), (128, 256, 128), *(() if turned else ((256, 128, 128),))):
-                todo.append((format_product, size, size, size, i8, turned, tile, 8, 3))
+        for nk in (True, False):
+            for tile in ((128, 128, 32), (128, 256, 32), *(() if nk else ((256, 128, 32),))):
+                todo.append((format_product, size, size, size, f32, nk, tile, 8, 3))
+            for tile in ((128, 128, 128), (128, 256, 128), *(() if nk else ((256, 128, 128),))):
+                todo.append((format_product, size, size, size, i8, nk, tile, 8, 3))
     for n in (1024, 4096):
         todo += [(grouped_products, ((n, n, n),) * 4, t) for t in ((128, 128, 32), (64, 64, 32))]
         tiles = ((128, 128, 64), (128, 128, 32), (64, 64, 32))

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-# (annotations of scripts are values: `turn: int32 = 0` declares a variable)
-"""Micro-kernels that do one thing `turns` times, for `benchmarks.calibrate`: what one more turn costs.
+# (annotations of scripts are values: `iteration: int32 = 0` declares a variable)
+"""Micro-kernels that do one thing `iterations` times, for `benchmarks.calibrate`: what one more costs.
 
 Every CTA of the grid does the same, so that what SMs share (the L2 cache) is under load.
 """
@@ -23,7 +23,7 @@ class Products(Script):
         super().__init__()
         self.n, self.each, self.registers, self.groups = n, each, registers, groups
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4 * self.groups
         g_x = self.global_view(x_ptr, dtype=float32, shape=[64, self.n])
@@ -34,7 +34,7 @@ class Products(Script):
             if self.registers:
                 a = self.load_global(g_y, offsets=[0, 0], shape=[64, 64])
             acc = self.register_tensor(dtype=float32, shape=[64, self.n], init=0.0)
-            for _ in range(turns):
+            for _ in range(iterations):
                 self.wgmma.fence()
                 for _ in self.range(0, self.each, unroll="all"):
                     self.wgmma.mma(a, b.transpose(), acc)
@@ -50,7 +50,7 @@ class InOrder(Script):
         super().__init__()
         self.n, self.groups = n, groups
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4 * self.groups
         g_x = self.global_view(x_ptr, dtype=float32, shape=[64, self.n])
@@ -59,7 +59,7 @@ class InOrder(Script):
             a = self.load_global(g_y, offsets=[0, 0], shape=[64, 64])
             b = self.load_global(g_y, offsets=[0, 0], shape=[64, self.n])
             acc = self.register_tensor(dtype=float32, shape=[64, self.n], init=0.0)
-            for _ in range(turns):
+            for _ in range(iterations):
                 acc = self.dot(a, b, acc, unit="mma.sync")
             self.store_global(g_x, acc, offsets=[0, 0])  # else the assembler drops the products
 
@@ -72,13 +72,13 @@ class Arithmetic(Script):
         super().__init__()
         self.what, self.groups = what, groups
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4 * self.groups
         g_x = self.global_view(x_ptr, dtype=float32, shape=[64, 128])
         with self.thread_group(0, 128, replicas=self.groups):
             x = self.load_global(g_x, offsets=[0, 0], shape=[64, 128])
-            for _ in range(turns):
+            for _ in range(iterations):
                 if self.what == "exp2":
                     x = self.exp2(x)
                 elif self.what == "add":
@@ -97,7 +97,7 @@ class Arithmetic(Script):
 class ExpBesideProducts(Script):
     """exp2 of 64×128 elements in one warp group, while another one multiplies without a pause."""
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 8
         g_x = self.global_view(x_ptr, dtype=float32, shape=[64, 128])
@@ -105,12 +105,12 @@ class ExpBesideProducts(Script):
         b = self.shared_tensor(dtype=bfloat16, shape=[128, 64])
         with self.thread_group(0, 128):
             x = self.load_global(g_x, offsets=[0, 0], shape=[64, 128])
-            for _ in range(turns):
+            for _ in range(iterations):
                 x = self.exp2(x)
             self.store_global(g_x, x, offsets=[0, 0])
         with self.thread_group(128, 128):
             acc = self.register_tensor(dtype=float32, shape=[64, 128], init=0.0)
-            for _ in range(turns):
+            for _ in range(iterations):
                 self.wgmma.fence()
                 for _ in self.range(0, 2, unroll="all"):
                     self.wgmma.mma(a, b.transpose(), acc)
@@ -122,14 +122,14 @@ class ExpBesideProducts(Script):
 class SharedStores(Script):
     """A tile of 64×64 bf16 into shared memory, as an epilogue stores it."""
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4
         g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[64, 64])
         staging = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
         with self.thread_group(0, 128):
             x = self.load_global(g_y, offsets=[0, 0], shape=[64, 64])
-            for _ in range(turns):
+            for _ in range(iterations):
                 self.store_shared(staging, x)
             self.fence.proxy_async()
             self.sync()
@@ -142,11 +142,11 @@ class SharedStores(Script):
 class Barriers(Script):
     """A barrier of a warp group."""
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 8
         with self.thread_group(0, 128):
-            for _ in range(turns):
+            for _ in range(iterations):
                 self.sync()
 
 
@@ -157,35 +157,35 @@ class Rounds(Script):
         super().__init__()
         self.alone = alone
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 8
         there = self.mbarrier.alloc([4])
         back = self.mbarrier.alloc([4])
         with self.thread_group(0, 128, name="here"):
             phase: int32 = 0
-            for _ in range(turns):
+            for _ in range(iterations):
                 self.mbarrier.arrive(there[0], by="warp")
                 self.mbarrier.wait(there[0] if self.alone else back[0], phase)
                 phase = phase ^ 1
         if not self.alone:
             with self.thread_group(128, 128, name="other"):
                 phase: int32 = 0
-                for _ in range(turns):
+                for _ in range(iterations):
                     self.mbarrier.wait(there[0], phase)
                     self.mbarrier.arrive(back[0], by="warp")
                     phase = phase ^ 1
 
 
 class Loads(Script):
-    """`each` boxes of rows×64 bf16 by TMA, then a wait for their bytes.  Each turn reads other lines, and
+    """`each` boxes of rows×64 bf16 by TMA, then a wait for their bytes.  Each iteration reads other lines;
     `sharing` neighbouring CTAs read the same."""
 
     def __init__(self, rows: int, each: int, sharing: int = 1, region: int = NEAR) -> None:
         super().__init__()
         self.rows, self.each, self.sharing, self.region = rows, each, sharing, region
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4
         g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[PROGRAMS * self.region, 64])
@@ -194,7 +194,7 @@ class Loads(Script):
         at = self.blockIdx.x // self.sharing * self.region
         with self.thread_group(0, 128), self.single_thread():
             phase: int32 = 0
-            for _ in range(turns):
+            for _ in range(iterations):
                 self.mbarrier.arrive_and_expect_tx(full[0], self.each * self.rows * 128)
                 for i in self.range(0, self.each, unroll="all"):
                     self.tma.global_to_shared(g_y, box[i], offsets=[at, 0], mbarrier=full[0])
@@ -210,7 +210,7 @@ class Ring(Script):
         super().__init__()
         self.rows, self.ahead, self.sharing, self.region = rows, ahead, sharing, region
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4
         g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[PROGRAMS * self.region, 64])
@@ -224,7 +224,7 @@ class Ring(Script):
                 at = (at + self.rows) % (PROGRAMS * self.region)
             slot: int32 = 0
             phase: int32 = 0
-            for _ in range(turns):
+            for _ in range(iterations):
                 self.mbarrier.wait(full[slot], phase)
                 self.mbarrier.arrive_and_expect_tx(full[slot], self.rows * 128)
                 self.tma.global_to_shared(g_y, box[slot], offsets=[at, 0], mbarrier=full[slot])
@@ -242,14 +242,14 @@ class Stores(Script):
         super().__init__()
         self.read = read
 
-    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, iterations: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4
         g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[16384, 64])
         box = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
         at = self.blockIdx.x * 64
         with self.thread_group(0, 128), self.single_thread():
-            for _ in range(turns):
+            for _ in range(iterations):
                 self.tma.shared_to_global(box, g_y, offsets=[at, 0])
                 self.tma.commit_group()
                 self.tma.wait_group(0, read=self.read)

@@ -1,8 +1,8 @@
-"""From how much arithmetic behind the main loop on it pays that consumer groups finish tiles in turns.
+"""From how much arithmetic behind the main loop on it pays that consumer groups stagger their epilogues.
 
     python -m benchmarks.tile_ends --out out/tile_ends.jsonl
 
-C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each with turns and without, with
+C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each staggered and not, with
 as many slots, alternating, in bursts (`benchmarks/measure.py`), in TFLOP/s.  This is what
 schedule/epilogues.py's LONG stands on.
 """
@@ -29,9 +29,9 @@ SLOTS = {
     128: (5, 6),
 }  # of the ring, by columns: with four or two buffers of staging, or one
 WAYS: dict[str, dict[str, Any]] = {
-    "in turns": {"stagger_epilogues": True},
+    "staggered": {"stagger_epilogues": True},
     "together": {"stagger_epilogues": False},
-    "in turns, task": {"stagger_epilogues": True, "store_task": True},
+    "staggered, task": {"stagger_epilogues": True, "store_task": True},
     "together, task": {"stagger_epilogues": False, "store_task": True},
 }
 SETS, BURSTS = 4, 3

@@ -4,10 +4,10 @@
     python -m benchmarks.variants ablation                 # compiles every form; needs no GPU
 
 stores: a task of their own, buffers of staging, staging in the ring's place.
-turns: the gated pair's groups at tiles' ends, with equal rings.
+staggered: the gated pair's groups at tiles' ends, with equal rings.
 fp8: bands of the 8-bit product, there and back or not, and how its tiles leave; by hand and automatic.
 flat: products of 64 rows, bound by memory: slots, clusters, programs that begin apart along K.
-short: one wave of tiles, and a short K: bands, slots, tiles in turn, clusters.
+short: one wave of tiles, and a short K: bands, slots, ping-pong tiles, clusters.
 steps: 8-bit products and gated pairs from uniform warps up, one thing more each.
 ablation: attention uniform, specialized, with iterations that overlap, ping-pong, and as the library has it.
 tail: attention whose last tiles' keys are shared out, beside tiles that are whole.
@@ -131,8 +131,8 @@ def stores() -> Iterator[Work]:
 
     wide, square = config(128, 256, 64, 16, 2, 3), config(128, 128, 64, 16, 2, 5)
     narrow_band = config(128, 256, 64, 4, 2, 3)
-    turns = config(128, 128, 64, 4, 2, 5, in_turn=True)
-    wide_turns = config(128, 192, 64, 4, 2, 4, in_turn=True)
+    ping_pong = config(128, 128, 64, 4, 2, 5, ping_pong=True)
+    wide_ping_pong = config(128, 192, 64, 4, 2, 4, ping_pong=True)
     fast = config(128, 256, 128, 16, 2, 3)
     promoted = config(128, 192, 128, 16, 2, 4, PROMOTE=True)
     for shape in ((8192, 8192, 1024), (8192, 8192, 4096), (4096, 4096, 4096)):
@@ -148,30 +148,30 @@ def stores() -> Iterator[Work]:
     shapes = [(8192, 8192, 512), (4096, 4096, 1024), (2048, 2048, 2048), (8192, 8192, 8192)]
     for shape in shapes:
         found = these("wide: ", tuned, wide if shape[2] > 1024 else narrow_band, forms(3))
-        found |= these("in turn: ", tuned, turns, WAYS)
-        found |= these("in turn, 192: ", tuned, wide_turns, {"as chosen": {}, "whole": WHOLE})
+        found |= these("ping-pong: ", tuned, ping_pong, WAYS)
+        found |= these("ping-pong, 192: ", tuned, wide_ping_pong, {"as chosen": {}, "whole": WHOLE})
         found |= these("square: ", tuned, square, WAYS)
         found |= {f"once: {k}": once(256, 64, v) for k, v in ONCE.items()}
         yield Work(Gemm(*shape), found)
     for shape in shapes[:3]:
         found = these("wide: ", tuned, wide, forms(3))
-        found |= these("in turn: ", tuned, turns, WAYS)
+        found |= these("ping-pong: ", tuned, ping_pong, WAYS)
         found |= these("square: ", tuned, square, WAYS)
         yield Work(Gemm(*shape), found, "fp32")
 
 
-def turns() -> Iterator[Work]:
-    """The gated pair with equal rings: do groups finish tiles in turns, or together?"""
+def staggered() -> Iterator[Work]:
+    """The gated pair with equal rings: do groups stagger their epilogues?"""
     pair = config(128, 128, 64, 16, 2, 4)
     found = {
         f"{slots} slots, {name}{', task' * bool(task)}": bound(
             warploom_dual,
             replace(
-                pair, num_buffers_warp_spec=slots, stagger_epilogues=name == "in turns", **task
+                pair, num_buffers_warp_spec=slots, stagger_epilogues=name == "staggered", **task
             ),
         )
         for slots in (3, 4)
-        for name in ("in turns", "together")
+        for name in ("staggered", "together")
         for task in ({}, TASK)
     }
     for shape in ((4096, 14336, 4096), (8192, 8192, 8192), (512, 4096, 7168)):
@@ -244,17 +244,17 @@ def flat() -> Iterator[Work]:
 def short() -> Iterator[Work]:
     forms = {}
     for band in (2, 4, 8):
-        turns = config(128, 128, 64, band, 2, 5, in_turn=True, task=True)
-        forms[f"in turn, bands of {band}"] = tuned(turns)
-    turns = config(128, 128, 64, 4, 2, 5, in_turn=True, task=True)
-    forms["in turn, 4 slots"] = tuned(replace(turns, num_buffers_warp_spec=4))
-    forms["in turn, 6 slots, 1 buffer"] = tuned(
-        replace(turns, num_buffers_warp_spec=6, store_buffers=1)
+        ping_pong = config(128, 128, 64, band, 2, 5, ping_pong=True, task=True)
+        forms[f"ping-pong, bands of {band}"] = tuned(ping_pong)
+    ping_pong = config(128, 128, 64, 4, 2, 5, ping_pong=True, task=True)
+    forms["ping-pong, 4 slots"] = tuned(replace(ping_pong, num_buffers_warp_spec=4))
+    forms["ping-pong, 6 slots, 1 buffer"] = tuned(
+        replace(ping_pong, num_buffers_warp_spec=6, store_buffers=1)
     )
-    forms["in turn, 6 slots, 1 buffer, no task"] = tuned(
-        replace(turns, num_buffers_warp_spec=6, store_buffers=1, store_task=None)
+    forms["ping-pong, 6 slots, 1 buffer, no task"] = tuned(
+        replace(ping_pong, num_buffers_warp_spec=6, store_buffers=1, store_task=None)
     )
-    forms["in turn, 3 slots of 128, 1 buffer"] = tuned(
+    forms["ping-pong, 3 slots of 128, 1 buffer"] = tuned(
         config(
             128,
             128,
@@ -262,11 +262,11 @@ def short() -> Iterator[Work]:
             4,
             2,
             3,
-            in_turn=True,
+            ping_pong=True,
             task=True,
         )
     )
-    forms["in turn, 64x256, 4 slots"] = tuned(config(64, 256, 64, 8, 2, 4, in_turn=True))
+    forms["ping-pong, 64x256, 4 slots"] = tuned(config(64, 256, 64, 8, 2, 4, ping_pong=True))
     for band in (2, 4, 8):
         wide = config(128, 256, 64, band, 2, 4, task=True)
         forms[f"wide, 4 slots, bands of {band}"] = tuned(wide)
@@ -282,20 +282,22 @@ def short() -> Iterator[Work]:
     yield Work(Gemm(2048, 2048, 2048), forms, beside="cublas")
     forms = {}
     for band in (2, 3, 4, 6, 8):
-        forms[f"in turn, 192, bands of {band}"] = tuned(
-            config(128, 192, 64, band, 2, 4, in_turn=True)
+        forms[f"ping-pong, 192, bands of {band}"] = tuned(
+            config(128, 192, 64, band, 2, 4, ping_pong=True)
         )
-    forms["in turn, 192, 1 buffer"] = tuned(config(128, 192, 64, 4, 2, 4, in_turn=True, buffers=1))
-    forms["in turn, 192, 5 slots, 1 buffer"] = tuned(
-        config(128, 192, 64, 4, 2, 5, in_turn=True, buffers=1)
+    forms["ping-pong, 192, 1 buffer"] = tuned(
+        config(128, 192, 64, 4, 2, 4, ping_pong=True, buffers=1)
     )
-    forms["in turn, 192, 2 slots of 128"] = tuned(config(128, 192, 128, 4, 2, 2, in_turn=True))
+    forms["ping-pong, 192, 5 slots, 1 buffer"] = tuned(
+        config(128, 192, 64, 4, 2, 5, ping_pong=True, buffers=1)
+    )
+    forms["ping-pong, 192, 2 slots of 128"] = tuned(config(128, 192, 128, 4, 2, 2, ping_pong=True))
     for layout in ("TN", "NN"):
         yield Work(Gemm(8192, 8192, 512, layout=layout), dict(forms), beside="cublas")
     for k in (1024, 2048):
         forms = {
-            f"in turn, 192, bands of {band}, {n or 3} buffers": tuned(
-                config(128, 192, 64, band, 2, 4, in_turn=True, buffers=n)
+            f"ping-pong, 192, bands of {band}, {n or 3} buffers": tuned(
+                config(128, 192, 64, band, 2, 4, ping_pong=True, buffers=n)
             )
             for band in (4, 16)
             for n in (None, 1)
@@ -350,7 +352,7 @@ def tail() -> Iterator[Work]:
     def form(
         groups: int, columns: int, eighths: int, *ways: str, ctas: int = 1, producer: int = 0
     ) -> Any:
-        """(name, form).  ways: "drawn", "parts", "no turns".  producer: its registers a thread."""
+        """(name, form).  ways: "drawn", "parts", "no ping-pong".  producer: its registers a thread."""
         how = base | {"BLOCK_M": 64 * groups * ctas, "BLOCK_N": columns, "num_ctas": ctas}
         how |= {"Q_STAGES": 2 if columns <= 128 else 1, "mma_wait_position": eighths}
         how |= {
@@ -358,7 +360,7 @@ def tail() -> Iterator[Work]:
             "DYNAMIC": "drawn" in ways,
             "SPLIT_KV_TAIL": "parts" in ways,
         }
-        if "no turns" in ways:
+        if "no ping-pong" in ways:
             how["ping_pong"] = False
         if producer:
             how |= {"reg_dec_producer": producer, "reg_inc_consumer": (504 - producer) // 2}
@@ -368,12 +370,12 @@ def tail() -> Iterator[Work]:
         where += f", {(504 - producer) // 2} registers" * (producer > 0)
         return ", ".join((where, f"{eighths}/8", *ways)), attending(**how)
 
-    of_128 = [form(2, 128, 3, *w) for w in ((), ("drawn",), ("no turns",))]
+    of_128 = [form(2, 128, 3, *w) for w in ((), ("drawn",), ("no ping-pong",))]
     of_128 += [
         form(2, n, e, "parts", *w)
         for n in (128, 144, 160, 176)
         for e in (2, 3)
-        for w in ((), ("no turns",))
+        for w in ((), ("no ping-pong",))
     ]
     of_128 += [form(2, 160, e, "parts") for e in (1, 4)]
     of_128 += [
@@ -425,7 +427,7 @@ def steps() -> Iterator[Work]:
             "uniform": replace(pair, **uniform),
             "specialized": replace(pair, stagger_epilogues=False, num_buffers_warp_spec=3),
             "+ a fourth slot": replace(pair, stagger_epilogues=False),
-            "+ ends in turns": pair,
+            "+ staggered epilogues": pair,
             "+ a task that stores": replace(pair, store_task=True),
         }
         yield Work(dual, {k: bound(warploom_dual, v) for k, v in steps.items()})
@@ -433,7 +435,7 @@ def steps() -> Iterator[Work]:
 
 WORKS = {
     "stores": stores,
-    "turns": turns,
+    "staggered": staggered,
     "flat": flat,
     "short": short,
     "fp8": fp8,

@@ -282,8 +282,8 @@ def rotated(
     cos = tl.load(cos_ptr + rm[:, None] * (D // 2) + rh[None, :], mask=rm[:, None] < n, other=0.0)
     sin = tl.load(sin_ptr + rm[:, None] * (D // 2) + rh[None, :], mask=rm[:, None] < n, other=0.0)
     x, y = tl.split(tl.reshape(q, (BLOCK_M, D // 2, 2)))
-    turned = tl.join(x * cos - y * sin, x * sin + y * cos)
-    q = tl.reshape(turned, (BLOCK_M, D)).to(q_ptr.dtype.element_ty)
+    rotated = tl.join(x * cos - y * sin, x * sin + y * cos)
+    q = tl.reshape(rotated, (BLOCK_M, D)).to(q_ptr.dtype.element_ty)
     top = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, D], tl.float32)
@@ -314,8 +314,8 @@ def rotated_case(n=200, d=64, block_m=128, block_n=64, dtype=BF16, **knobs):
     def wanted() -> dict[int, Any]:
         x, y = f64(q)[:, ::2], f64(q)[:, 1::2]
         parts = [x * f64(cos) - y * f64(sin), x * f64(sin) + y * f64(cos)]
-        turned = np.stack(parts, -1).reshape(n, d)
-        return {5: softmax(turned @ f64(k).T * d**-0.5)[0] @ f64(v)}
+        rotated = np.stack(parts, -1).reshape(n, d)
+        return {5: softmax(rotated @ f64(k).T * d**-0.5)[0] @ f64(v)}
 
     meta = {"D": d, "BLOCK_M": block_m, "BLOCK_N": block_n}
     return launch(

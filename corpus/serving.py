@@ -502,9 +502,9 @@ def packed_case(hk=2, g=4, n_q=40, n_kv=200, d=128, block_m=128, block_n=64, dty
 @wl.jit
 def in_eight_bits(
     q_ptr, k_ptr, v_ptr, o_ptr, q_scale, k_scale, v_scale, n, sm_scale,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, V_TURNED: tl.constexpr,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, V_TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
-    """Q, K and V in 8 bits with scales a head; P goes to 8 bits too.  V_TURNED: V lies (D, n)."""
+    """Q, K and V in 8 bits with scales a head; P goes to 8 bits too.  V_TRANSPOSED: V lies (D, n)."""
     i, h = tl.program_id(0), tl.program_id(1)
     rm = i * BLOCK_M + tl.arange(0, BLOCK_M)
     rn = tl.arange(0, BLOCK_N)
@@ -527,7 +527,7 @@ def in_eight_bits(
         alpha = tl.exp2(m - m_new)
         total = total * alpha + tl.sum(p, 1)
         acc = acc * alpha[:, None]
-        if V_TURNED:
+        if V_TRANSPOSED:
             v = tl.load(
                 v_ptr + base + rd[:, None] * n + cols[None, :], mask=cols[None, :] < n, other=0.0
             )
@@ -546,18 +546,20 @@ def in_eight_bits(
     )
 
 
-def eight_bit_case(heads=2, n=208, d=64, block_m=128, block_n=64, turned=True, dtype=E4M3, **knobs):
+def eight_bit_case(
+    heads=2, n=208, d=64, block_m=128, block_n=64, transposed=True, dtype=E4M3, **knobs
+):
     q, k, v = (normal(i, heads, n, d, dtype=dtype) for i in range(3))
-    v_stored = normal(2, heads, d, n, dtype=dtype) if turned else v
+    v_stored = normal(2, heads, d, n, dtype=dtype) if transposed else v
     scales = [filled(np.array([0.5, 1.5][:1] * heads), F32) for _ in range(3)]
     o = out(heads, n, d)
 
     def wanted() -> dict[int, Any]:
-        vv = f64(v_stored).swapaxes(1, 2) if turned else f64(v)
+        vv = f64(v_stored).swapaxes(1, 2) if transposed else f64(v)
         s = f64(q) @ f64(k).swapaxes(1, 2) * (d**-0.5 * 0.25)
         return {3: softmax(s)[0] @ vv * 0.5}
 
-    meta = {"D": d, "BLOCK_M": block_m, "BLOCK_N": block_n, "V_TURNED": turned}
+    meta = {"D": d, "BLOCK_M": block_m, "BLOCK_N": block_n, "V_TRANSPOSED": transposed}
     args = [q, k, v_stored, o, *scales, n, d**-0.5]
     return launch(
         in_eight_bits, args, (-(-n // block_m), heads), meta, wanted(), off=0.15, knobs=knobs
@@ -580,6 +582,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "sparse-128": lambda: sparse_case(block=128, n=700),
     "packed": lambda: packed_case(),
     "fp8": lambda: eight_bit_case(),
-    "fp8-128": lambda: eight_bit_case(d=128, block_n=128, n=400, turned=False),
+    "fp8-128": lambda: eight_bit_case(d=128, block_n=128, n=400, transposed=False),
     "e5m2": lambda: eight_bit_case(dtype=E5M2, block_n=128, n=400),
 }

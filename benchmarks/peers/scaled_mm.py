@@ -1,5 +1,5 @@
 """torch's row-wise scaled product of e4m3, with fast accumulation.  It takes B stored N×K only: another B is
-turned by a copy before, in the time."""
+transposed by a copy before, in the time."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def candidates(data: Data, **more: Any) -> list[Candidate]:
 
 
 def candidates_of(data: Data, configs: list[Any], **more: Any) -> list[Candidate]:
-    """These configs, each on the fewest programs that take no more turns than all."""
+    """These configs, each on the fewest programs that take no more waves than all."""
     from warploom.kernels.gemm import persistent_grid
 
     case = data.case

@@ -30,6 +30,6 @@ def variants(data: Fp8Data, configs: list[Any]) -> list[Candidate]:
 
 
 def candidates(data: Fp8Data) -> list[Candidate]:
-    from warploom.kernels.fp8 import FP8_CONFIGS, FP8_TURNED_CONFIGS
+    from warploom.kernels.fp8 import FP8_CONFIGS, FP8_TRANSPOSED_CONFIGS
 
-    return variants(data, FP8_TURNED_CONFIGS if data.case.layout == "NN" else FP8_CONFIGS)
+    return variants(data, FP8_TRANSPOSED_CONFIGS if data.case.layout == "NN" else FP8_CONFIGS)

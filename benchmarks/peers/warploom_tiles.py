@@ -1,4 +1,4 @@
-"""Warploom's GEMM with a tile a consumer group: they take tiles in turn."""
+"""Warploom's GEMM with a tile a consumer group: ping-pong."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from warploom.kernels.gemm import config
 NAME = "warploom, tiles in turn"
 
 CONFIGS = [
-    *(config(128, 192, 64, band, 2, 4, in_turn=True) for band in (16, 8, 4)),
-    *(config(128, 128, 64, band, 2, 5, in_turn=True) for band in (16, 4)),
-    config(64, 256, 64, 16, 2, 4, in_turn=True),
-    config(192, 128, 64, 8, 2, 4, in_turn=True),
-    config(128, 176, 64, 8, 2, 5, in_turn=True),
+    *(config(128, 192, 64, band, 2, 4, ping_pong=True) for band in (16, 8, 4)),
+    *(config(128, 128, 64, band, 2, 5, ping_pong=True) for band in (16, 4)),
+    config(64, 256, 64, 16, 2, 4, ping_pong=True),
+    config(192, 128, 64, 8, 2, 4, ping_pong=True),
+    config(128, 176, 64, 8, 2, 5, ping_pong=True),
 ]
 
 

@@ -103,8 +103,8 @@ def hgrn_inputs(s: Source) -> Tensors:
 
 
 def abc_reference(**inputs: Any) -> Any:
-    turned = {n: x.transpose(1, 2) for n, x in inputs.items()}
-    return naive("abc", "naive_recurrent_abc")(**turned).transpose(1, 2)
+    transposed = {n: x.transpose(1, 2) for n, x in inputs.items()}
+    return naive("abc", "naive_recurrent_abc")(**transposed).transpose(1, 2)
 
 
 def deltas() -> Iterator[Operator]:

@@ -44,8 +44,8 @@ def logits(*names: str, log: bool = False, shares: bool = False) -> Callable[[So
     def made(s: Source) -> Tensors:
         found = {n: s.normal(s.sizes.rows // 2, s.sizes.words) for n in names}
         if log or shares:
-            turn = F.log_softmax if log else F.softmax
-            found = {n: turn(x.float(), -1) for n, x in found.items()}
+            softmax = F.log_softmax if log else F.softmax
+            found = {n: softmax(x.float(), -1) for n, x in found.items()}
         return found
 
     return made
@@ -382,8 +382,8 @@ ANGLES = frozenset({"cos", "sin"})
 
 def rope_inputs(s: Source) -> Tensors:
     z = s.sizes
-    turns = s.normal(1, z.time, z.keys // 2).float()
-    angles = torch.cat([turns, turns], -1)
+    rotations = s.normal(1, z.time, z.keys // 2).float()
+    angles = torch.cat([rotations, rotations], -1)
     q, k = (s.normal(z.batch, z.heads, z.time, z.keys) for _ in range(2))
     return {"q": q, "k": k, "cos": angles.cos().to(s.dtype), "sin": angles.sin().to(s.dtype)}
 
@@ -396,8 +396,8 @@ def rope(q: Any, k: Any, cos: Any, sin: Any) -> Any:
 
 def mrope_inputs(s: Source) -> Tensors:
     z = s.sizes
-    turns = s.normal(3, z.batch, z.time, 32).float()
-    angles = torch.cat([turns, turns], -1)
+    rotations = s.normal(3, z.batch, z.time, 32).float()
+    angles = torch.cat([rotations, rotations], -1)
     q, k = (s.normal(z.batch, z.heads, z.time, 64) for _ in range(2))
     return {"q": q, "k": k, "cos": angles.cos().to(s.dtype), "sin": angles.sin().to(s.dtype)}
 

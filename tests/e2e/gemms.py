@@ -33,11 +33,11 @@ WS_SHALLOW = {"num_consumer_groups": 2, "num_buffers_warp_spec": 1}
 UNIFORM = {"num_consumer_groups": 0, "num_warps": 4, "num_stages": 3}
 UNIFORM_TWO = {"num_consumer_groups": 0, "num_warps": 8, "num_stages": 3}
 UNIFORM_SHALLOW = {"num_consumer_groups": 0, "num_warps": 4, "num_stages": 1}
-IN_TURN = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3, "ping_pong": "tiles"}
+PING_PONG = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3, "ping_pong": "tiles"}
 STORED = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3, "store_task": True}
 KNOBS = {
     "two-groups": WS,
-    "in-turn": IN_TURN,
+    "ping-pong": PING_PONG,
     "store-task": STORED,
     "one-group": WS_ONE,
     "depth-1": WS_SHALLOW,
@@ -182,7 +182,7 @@ EIGHT_BIT = [
     for d, out, k in [("e4m3", "bf16", 144), ("e5m2", "f16", 200), ("e4m3", "f32", 64)]
 ]
 # Bytes in orders that wgmma does not take: brought by TMA, by cp.async and through registers.
-TURNED = [
+TRANSPOSED = [
     EIGHT_BIT[0].with_(orders=o, pads=p)
     for o in ("rr", "cc", "cr")
     for p in ((0, 0, 0), (4, 8, 1), (1, 4, 1))

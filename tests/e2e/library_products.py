@@ -23,7 +23,7 @@ from warploom.kernels.fp8 import (
     FP8_IN_ORDER_CONFIGS,
     FP8_PROMOTED_CONFIGS,
     FP8_PROMOTED_IN_ORDER_CONFIGS,
-    FP8_TURNED_CONFIGS,
+    FP8_TRANSPOSED_CONFIGS,
     fp8_gemm_rowwise,
 )
 from warploom.kernels.gemm import GEMM_CONFIGS, GEMM_IN_ORDER_CONFIGS, gemm_pointers
@@ -93,8 +93,8 @@ def _stored(make: Make, config: wl.Config) -> Make:
 
 def _turned(a: Any, b: Any, config: wl.Config) -> tuple[Any, Any]:
     """Between operands as they are stored and as A (M, K) and B (N, K), either way."""
-    turns = (config.kwargs.get(f"TURN_{name}", False) for name in "AB")
-    a, b = (np.ascontiguousarray(x.T) if turn else x for x, turn in zip((a, b), turns, strict=True))
+    stored = (config.kwargs.get(f"{name}_TRANSPOSED", False) for name in "AB")
+    a, b = (np.ascontiguousarray(x.T) if t else x for x, t in zip((a, b), stored, strict=True))
     return a, b
 
 
@@ -111,9 +111,9 @@ def _fp8(name: str, config: wl.Config) -> LibraryProduct:
 
 def _gemm(config: wl.Config) -> LibraryProduct:
     task = "-task" if config.all_kwargs.get("store_task") else ""
-    turn = "-in-turn" if config.all_kwargs.get("ping_pong") else ""
+    way = "-ping-pong" if config.all_kwargs.get("ping_pong") else ""
     return LibraryProduct(
-        f"gemm{turn}{task}", gemm_pointers, config, products.plain_exact, products.plain_random,
+        f"gemm{way}{task}", gemm_pointers, config, products.plain_exact, products.plain_random,
         products.plain_wanted, ("*bf16:16",) * 3, strided=True,
     )  # fmt: skip
 
@@ -123,9 +123,10 @@ PRODUCTS = [
     *(_dual("dual", config, "bf16", False) for config in DUAL_CONFIGS),
     *(_dual("dual-e4m3", config, "fp8e4nv", True) for config in DUAL_FP8_CONFIGS),
     *(_fp8("fp8", config) for config in FP8_CONFIGS),
-    *(_fp8("turned", config) for config in FP8_TURNED_CONFIGS),
+    *(_fp8("transposed", config) for config in FP8_TRANSPOSED_CONFIGS),
     _fp8(
-        "both-turned", gemm_config(128, 128, 128, 8, 2, 3, TURN_A=True, TURN_B=True, PROMOTE=True)
+        "both-transposed",
+        gemm_config(128, 128, 128, 8, 2, 3, A_TRANSPOSED=True, B_TRANSPOSED=True, PROMOTE=True),
     ),
     *(_fp8(f"promoted-{c.kwargs['BLOCK_N']}", c) for c in FP8_PROMOTED_CONFIGS),
 ]

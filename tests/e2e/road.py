@@ -70,7 +70,7 @@ def compile_for(
 def expected_of(compiled: CompiledKernel, args: Sequence[Any], grid: Any) -> list[Any]:
     """Copies of the arguments after the oracle ran the frontend's TILE on them."""
     copies = [clone(a) for a in args]
-    run(compiled.request.translate(), _on_host(copies), _grid(grid))
+    run(compiled.lowered.written, _on_host(copies), _grid(grid))
     return copies
 
 

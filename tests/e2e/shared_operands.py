@@ -13,9 +13,9 @@ def three_products(
     a_ptr: Any, b1_ptr: Any, b2_ptr: Any, b3_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any,
     stride_a: Any, stride_b: Any, stride_c: Any,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    TURNED: tl.constexpr, WAY: tl.constexpr,
+    TRANSPOSED: tl.constexpr, WAY: tl.constexpr,
 ) -> None:  # fmt: skip
-    """C = A·B1 + 2·A·B2 - A·B3 (B's of N×K where TURNED).  WAY: what is unusual about it."""
+    """C = A·B1 + 2·A·B2 - A·B3 (B's of N×K where TRANSPOSED).  WAY: what is unusual about it."""
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     x = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -25,7 +25,7 @@ def three_products(
         k = step * BLOCK_K + tl.arange(0, BLOCK_K)
         a_mask = (m[:, None] < M) & (k[None, :] < K)
         a = tl.load(a_ptr + m[:, None] * stride_a + k[None, :], mask=a_mask, other=0.0)
-        if TURNED:
+        if TRANSPOSED:
             at = n[:, None] * stride_b + k[None, :]
             mask = (n[:, None] < N) & (k[None, :] < K)
             b1 = tl.load(b1_ptr + at, mask=mask, other=0.0).T

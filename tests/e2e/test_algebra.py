@@ -11,6 +11,7 @@ from tests.e2e import road
 from tests.e2e.test_attention import arguments
 from tests.e2e.test_library_products import FIRSTS
 from tests.explicit.products import BF16, PRODUCTS
+from tests.pairwise import diagonals
 from warploom.kernels.attention import attention_forward, grid_of
 from warploom.kernels.explicit.attention import Attention
 from warploom.sim.algebra import compare
@@ -19,8 +20,9 @@ pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
 
 @pytest.mark.filterwarnings("ignore:(?s).*not-as-asked")
-@pytest.mark.parametrize("product", FIRSTS, ids=str)
-@pytest.mark.parametrize("shape", [(192, 160, 400), (135, 67, 133)], ids=["aligned", "odd"])
+@pytest.mark.parametrize(
+    ("product", "shape"), diagonals(2, FIRSTS, [(192, 160, 400), (135, 67, 133)]), ids=str
+)
 def test_products(product: Any, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     inputs = [np.ones_like(x) for x in product.exact(np.random.default_rng(n), m, n, k)]

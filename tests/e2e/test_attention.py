@@ -15,6 +15,7 @@ import warploom.language as tl
 from tests import sass
 from tests.e2e import road
 from tests.eject.owned import owned, same_program
+from tests.pairwise import every
 from tests.softmax import expected
 from warploom.errors import LaunchError
 from warploom.kernels.attention import (
@@ -209,7 +210,7 @@ def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> No
 @pytest.mark.parametrize(
     "config",
     [
-        (128, True, 0),
+        pytest.param((128, True, 0), marks=pytest.mark.thorough),
         pytest.param((64, False, 0), marks=pytest.mark.thorough),
         (128, False, 3),
         pytest.param((64, False, 2), marks=pytest.mark.thorough),
@@ -230,7 +231,9 @@ def test_it_is_proved(config: tuple[int, bool, int]) -> None:
 
 
 @needs_nvdisasm
-@pytest.mark.parametrize(("d", "groups", "eighths"), [(128, 2, 3), (64, 3, 2), (64, 3, 0)])
+@pytest.mark.parametrize(
+    ("d", "groups", "eighths"), every(2, [(128, 2, 3), (64, 3, 2), (64, 3, 0)], first=1)
+)
 def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int) -> None:
     """As many instructions of each kind, but for two to scale the sums, which stay in two registers a row."""
     meta = {"D": d, "CAUSAL": False, "GQA_GROUP": 1, "LSE": False}

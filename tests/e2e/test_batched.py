@@ -11,6 +11,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from tests.e2e.gemms import UNIFORM, UNIFORM_TWO, WS, WS_ONE
+from tests.pairwise import diagonals
 from warploom.ir.core import walk
 from warploom.ir.ops import tma
 from warploom.runtime.args import fields_of
@@ -117,13 +118,13 @@ def product(args: list[Any]) -> Any:
 @wl.jit
 def described(
     a_desc: Any, b_desc: Any, c_desc: Any, K: Any,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr,
 ) -> None:  # fmt: skip
     z, m, n = tl.program_id(2), tl.program_id(0) * BM, tl.program_id(1) * BN
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BK):
         a = a_desc.load([z, m, k]).reshape(BM, BK)
-        if TURNED:  # B is stored as its transpose
+        if TRANSPOSED:  # B is stored as its transpose
             b = tl.permute(b_desc.load([z, n, k]), (0, 2, 1)).reshape(BK, BN)
         else:
             b = tl.reshape(b_desc.load([z, k, n]), (BK, BN))
@@ -171,7 +172,7 @@ def by_block_pointers(
         a_ptr + z * stride_az, (H, M, K), (stride_ah, stride_am, 1), (h, m, 0), (1, BM, BK),
         (2, 1, 0),
     )  # fmt: skip
-    # the block of B as memory has it turned: axes (n, head, k)
+    # the block of B as memory has it transposed: axes (n, head, k)
     b = tl.make_block_ptr(
         b_ptr + z * stride_bz, (N, H, K), (1, stride_bh, stride_bk), (n, h, 0), (BN, 1, BK),
         (0, 2, 1),
@@ -190,14 +191,17 @@ def by_block_pointers(
     tl.store(c, acc.to(c_ptr.dtype.element_ty).reshape(1, BM, BN), boundary_check=(1, 2))
 
 
-@pytest.mark.parametrize("knobs", [WS, WS_ONE, UNIFORM, UNIFORM_TWO], ids=str)
-@pytest.mark.parametrize("turned", [False, True])
-def test_boxes_of_a_described_batch(knobs: dict[str, Any], turned: bool) -> None:
+@pytest.mark.parametrize(
+    ("knobs", "transposed"),
+    diagonals(2, [WS, WS_ONE, UNIFORM, UNIFORM_TWO], [False, True]),
+    ids=str,
+)
+def test_boxes_of_a_described_batch(knobs: dict[str, Any], transposed: bool) -> None:
     rng = np.random.default_rng(1)
     z, m, n, k = 3, 150, 72, 136
     a, b = (
         road.filled(rng.integers(-3, 4, s).astype(np.float32), np.float16)
-        for s in ((z, m, k), (z, n, k) if turned else (z, k, n))
+        for s in ((z, m, k), (z, n, k) if transposed else (z, k, n))
     )
     c = road.array((z, m, n), np.float16)
     blocks = ((1, 128, 64), (1, 64, 64), (1, 128, 64))
@@ -205,9 +209,9 @@ def test_boxes_of_a_described_batch(knobs: dict[str, Any], turned: bool) -> None
         *(wl.TensorDescriptor.from_tensor(x, s) for x, s in zip((a, b, c), blocks, strict=True)),
         k,
     ]
-    meta = {"BM": 128, "BN": 64, "BK": 64, "TURNED": turned, **knobs}
+    meta = {"BM": 128, "BN": 64, "BK": 64, "TRANSPOSED": transposed, **knobs}
     compiled, found = road.check_equal(described, args, (2, 2, z), meta, levels=True)
-    right = b.astype(np.float64).transpose(0, 2, 1) if turned else b.astype(np.float64)
+    right = b.astype(np.float64).transpose(0, 2, 1) if transposed else b.astype(np.float64)
     np.testing.assert_array_equal(found[2].base, (a.astype(np.float64) @ right).astype(np.float16))
     assert compiled.schedule.specialized == bool(knobs["num_consumer_groups"])
     assert {v for x in compiled.schedule.channels for v in x.via} == {"tma"}
@@ -220,8 +224,9 @@ def test_boxes_of_a_described_batch(knobs: dict[str, Any], turned: bool) -> None
     assert compiled.resources.problems() == ()
 
 
-@pytest.mark.parametrize("knobs", [WS_ONE, UNIFORM], ids=str)
-@pytest.mark.parametrize("pads", [(0, 0), (4, 0), (1, 1)])
+@pytest.mark.parametrize(
+    ("knobs", "pads"), diagonals(2, [UNIFORM, WS_ONE], [(0, 0), (4, 0), (1, 1)]), ids=str
+)
 def test_a_batch_axis_between_those_of_the_tile(
     knobs: dict[str, Any], pads: tuple[int, int]
 ) -> None:
@@ -238,8 +243,9 @@ def test_a_batch_axis_between_those_of_the_tile(
     assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("knobs", [WS_ONE, UNIFORM], ids=str)
-@pytest.mark.parametrize("pads", [(0, 0), (0, 4), (1, 1)])
+@pytest.mark.parametrize(
+    ("knobs", "pads"), diagonals(2, [WS_ONE, UNIFORM], [(0, 0), (0, 4), (1, 1)]), ids=str
+)
 def test_block_pointers_of_a_batch(knobs: dict[str, Any], pads: tuple[int, int]) -> None:
     args = arrays(*pads)
     meta = {**BLOCKS, **knobs}

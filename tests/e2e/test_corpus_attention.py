@@ -88,7 +88,7 @@ def test_rows_of_an_array_moved_by_a_number_are_aligned(tmp_path: Path) -> None:
 
 
 def test_sixteen_rows(tmp_path: Path) -> None:
-    """Their products are made turned: the instruction has 64 rows, and any eight columns."""
+    """Their products are made transposed: the instruction has 64 rows, and any eight columns."""
     assert fully("serving-decode", tmp_path) == "tasks tma cp_async cp_async"
 
 

@@ -12,8 +12,18 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.e2e import gemms, road
-from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, TURNED, WS, Gemm
+from tests.e2e.gemms import (
+    DESCRIBED,
+    EIGHT_BIT,
+    KNOBS,
+    PRODUCERS,
+    SIXTEEN_BIT,
+    TRANSPOSED,
+    WS,
+    Gemm,
+)
 from tests.errors.kernels import matmul
+from tests.examples import examples
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -123,7 +133,7 @@ def test_random_data(case: Gemm, name: str) -> None:
 
 
 @settings(
-    max_examples=12,
+    max_examples=examples(12),
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
@@ -162,16 +172,16 @@ def test_fp8_in_other_orders_is_turned_on_its_way(case: Gemm, orders: str) -> No
     assert [t.name for t in compiled.schedule.tasks] == ["consumer", "producer", "transposer"]
     assert len(compiled.schedule.relays) == len(wrong)
     for name in wrong:
-        landed, turned = rings[f"{name}_landed"], rings[name]
+        landed, transposed = rings[f"{name}_landed"], rings[name]
         assert landed.via == ("tma",) and landed.consumers == ("transposer",)
-        assert turned.via == ("registers",) and turned.producer == "transposer"
+        assert transposed.via == ("registers",) and transposed.producer == "transposer"
     told = [r for r in compiled.schedule.reasons if r.decision == "transposed by a transposer"]
     assert {r.subject for r in told} == set(compiled.schedule.relays)
     assert all("wgmma reads it with axis" in r.because for r in told)
     assert "ldmatrix4_trans" in compiled.cuda and "stmatrix4" in compiled.cuda
 
 
-@pytest.mark.parametrize(("case", "knobs"), paired(TURNED))
+@pytest.mark.parametrize(("case", "knobs"), paired(TRANSPOSED))
 def test_fp8_in_other_orders_whoever_brings_it(case: Gemm, knobs: dict[str, Any]) -> None:
     check(case, knobs, ("seeded",))
 

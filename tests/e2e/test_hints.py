@@ -14,6 +14,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from tests.pairwise import diagonals
 from warploom.errors import CompileError, WarploomWarning
 from warploom.ir.core import walk
 from warploom.ir.ops import tma
@@ -173,8 +174,9 @@ WS_KNOBS = {"num_consumer_groups": 2, "num_buffers_warp_spec": 2}
 PLAIN = {"num_consumer_groups": 0, "num_stages": 2}
 
 
-@pytest.mark.parametrize("knobs", [WS_KNOBS, PLAIN, {"num_stages": 2}])
-@pytest.mark.parametrize("stages", [1, 4])
+@pytest.mark.parametrize(
+    ("knobs", "stages"), diagonals(2, [WS_KNOBS, PLAIN, {"num_stages": 2}], [1, 4])
+)
 def test_num_stages_of_a_loop_is_the_depth_of_its_rings(knobs: dict[str, int], stages: int) -> None:
     compiled = run({"STAGES": stages, **knobs}, prove=True)
     assert {c.depth for c in channels(compiled)} == {stages}

@@ -13,6 +13,7 @@ from corpus import attention, skinny, states
 from corpus.case import BF16, E4M3, F16, Case
 from corpus.in_order import CASES, product
 from tests.e2e.corpus import judging
+from tests.pairwise import diagonals, every
 from warploom.ir.core import Level, walk
 from warploom.ir.ops import mma, tile
 from warploom.layout.choose import conversion
@@ -25,7 +26,7 @@ def compiled_for(case: Case, **knobs: Any) -> Any:
     return case.kernel.compile_for(*case.args, grid=case.grid, **case.meta, **given)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(2, [*CASES]))
 def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     case = CASES[name]()
     judging.judge(case, "auto", tmp_path)
@@ -74,8 +75,9 @@ def test_a_dot_that_a_warp_group_fills_goes_to_the_warp_group(dtype: Any) -> Non
     assert mma.wgmma in kinds and tile.dot not in kinds
 
 
-@pytest.mark.parametrize("name", ["80x64", "16x256", "200x64", "e5m2", "e4m3"])
-@pytest.mark.parametrize("groups", [None, 0, 2])
+@pytest.mark.parametrize(
+    ("name", "groups"), diagonals(2, ["80x64", "16x256", "200x64", "e5m2", "e4m3"], [None, 0, 2])
+)
 def test_the_unit_that_is_asked_for_does_all_dots(
     name: str, groups: int | None, tmp_path: Path
 ) -> None:

@@ -17,8 +17,15 @@ FIRSTS = list({p.name: p for p in reversed(PRODUCTS + GEMMS)}.values())[::-1]  #
 ALIGNED, ODD, NO_STEP = (192, 160, 400), (135, 67, 133), (5, 16, 0)
 
 firsts = pytest.mark.parametrize("product", FIRSTS, ids=str)
-# Tiles in turn and a task that stores are proved together.
-PROVED = [p for p in FIRSTS if p.name not in ("gemm-in-turn", "gemm-task")]
+# Ping-pong tiles and a task that stores are proved together, other pairs that differ in a dtype or a width one
+# of the two.
+TOGETHER = ("gemm-ping-pong", "gemm-task")
+SECONDS = ("dual-e4m3", "both-transposed", "promoted-256", "gemm")
+PROVED = [
+    pytest.param(p, marks=pytest.mark.thorough if p.name in SECONDS else ())
+    for p in FIRSTS
+    if p.name not in TOGETHER
+]
 every = pytest.mark.parametrize("product", PRODUCTS, ids=str)
 
 

@@ -19,9 +19,9 @@ from warploom.runtime.compiled import CompiledKernel
 @wl.jit
 def products(
     a_ptr: Any, b_ptr: Any, c_ptr: Any, starts_ptr: Any, sizes_ptr: Any, BLOCK: tl.constexpr,
-    TURNED: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
 ) -> None:  # fmt: skip
-    """C = A·B of each group, masked along all axes; TURNED: B is N×K."""
+    """C = A·B of each group, masked along all axes; TRANSPOSED: B is N×K."""
     g = tl.program_id(0)
     m, n, k = (
         tl.load(sizes_ptr + g * 3),
@@ -41,7 +41,7 @@ def products(
             mask=(i[:, None] < m) & (here[None, :] < k),
             other=0.0,
         )
-        if TURNED:
+        if TRANSPOSED:
             b = tl.load(
                 b_base + j[:, None] * k + here[None, :],
                 mask=(j[:, None] < n) & (here[None, :] < k),
@@ -64,9 +64,9 @@ def boxes(compiled: CompiledKernel) -> int:
     return sum(o.kind in (tile.load_box, tile.store_box) for o in ops)
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("knobs", [{}, {"num_consumer_groups": 0}, {"num_consumer_groups": 1}])
-def test_sizes_from_memory(turned: bool, knobs: dict[str, int]) -> None:
+def test_sizes_from_memory(transposed: bool, knobs: dict[str, int]) -> None:
     rng = np.random.default_rng(1)
     sizes = [(64, 64, 128), (37, 5, 71), (1, 1, 1), (100, 33, 65)]
     starts, (p, q, r) = [], (0, 1, 3)
@@ -76,12 +76,12 @@ def test_sizes_from_memory(turned: bool, knobs: dict[str, int]) -> None:
     a, b = (road.filled(rng.integers(-3, 4, (1, size)), np.float16)[0] for size in (p, q))
     c = road.array((1, r), np.float32)[0]
     tables = [road.filled(np.array(t).reshape(1, -1), np.int32)[0] for t in (starts, sizes)]
-    meta = {"BLOCK": 64, "TURNED": turned, **knobs}
+    meta = {"BLOCK": 64, "TRANSPOSED": transposed, **knobs}
     compiled, after = road.check_equal(products, [a, b, c, *tables], (4, 2), meta, ("late",))
     for (m, n, k), (i, j, o) in zip(sizes, starts, strict=True):
         x = a[i : i + m * k].reshape(m, k).astype(np.float32)
         y = b[j : j + n * k].astype(np.float32)
-        y = y.reshape(n, k).T if turned else y.reshape(k, n)
+        y = y.reshape(n, k).T if transposed else y.reshape(k, n)
         np.testing.assert_array_equal(after[2][o : o + m * n].reshape(m, n), x @ y)
     assert boxes(compiled) == 2  # pointers do for words of 4 bytes: the results
     if not knobs:

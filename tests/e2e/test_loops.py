@@ -3,6 +3,7 @@ for bit, and proved; loops of no step and of one among them.  What can't be spec
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.e2e import loops, road
+from tests.pairwise import diagonals
 from warploom.ir.ops import mbarrier
 from warploom.runtime.compiled import CompiledKernel
 
@@ -123,8 +125,13 @@ def run(name: str, steps: int, cut: int, knobs: dict[str, int], rest: int = 0) -
     return compiled
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("knobs", KNOBS)
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        *itertools.product(CASES, ["two"]),
+        *diagonals(2, [*CASES], ["one-shallow", "uniform"]),
+    ],
+)
 def test_loops(name: str, knobs: str) -> None:
     """Five steps, two of them before the cut."""
     compiled = run(name, 5, 2, KNOBS[knobs])
@@ -133,9 +140,11 @@ def test_loops(name: str, knobs: str) -> None:
     assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("steps", "cut"), [(0, 0), (1, 0), (1, 1), (2, 1)])
-def test_loops_of_few_steps(name: str, steps: int, cut: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "steps_cut"), diagonals(2, [*CASES], [(0, 0), (1, 0), (1, 1), (2, 1)])
+)
+def test_loops_of_few_steps(name: str, steps_cut: tuple[int, int]) -> None:
+    steps, cut = steps_cut
     run(name, steps, cut, KNOBS["two"])
 
 
@@ -144,10 +153,13 @@ def test_the_last_block_may_end_early(name: str) -> None:
     run(name, 3, 1, KNOBS["two"], rest=24)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize(("steps", "cut"), [(0, 0), (1, 0), (1, 1), (3, 1), (4, 4), (7, 3)])
-def test_loops_that_follow_share_slots(depth: int, steps: int, cut: int) -> None:
-    """One ring, which the second loop goes on turning where the first one left it."""
+@pytest.mark.parametrize(
+    ("depth", "steps_cut"),
+    diagonals(2, [1, 2, 3], [(0, 0), (1, 0), (1, 1), (3, 1), (4, 4), (7, 3)]),
+)
+def test_loops_that_follow_share_slots(depth: int, steps_cut: tuple[int, int]) -> None:
+    """One ring, whose cursor the second loop takes where the first one left it."""
+    steps, cut = steps_cut
     knobs = {"num_consumer_groups": 2, "num_buffers_warp_spec": depth}
     compiled = run("plain_phases", steps, cut, knobs)
     if not steps:  # nothing counts as aligned where there is nothing: no TMA

@@ -288,7 +288,7 @@ def test_clusters_have_no_numbers_yet() -> None:
 
 
 def test_a_transposer_takes_them_too() -> None:
-    """8-bit B stored K by N is turned by a task of its own, whose loop follows the drawn tiles as well."""
+    """8-bit B stored K by N is transposed by a task of its own, whose loop follows the drawn tiles as well."""
     rng = np.random.default_rng(0)
     a, b = (
         road.filled(rng.integers(-3, 4, shape).astype(np.float32), ml_dtypes.float8_e4m3fn)

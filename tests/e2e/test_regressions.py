@@ -84,7 +84,7 @@ def test_half_of_a_right_operand_is_no_whole_panel() -> None:
 
 
 @wl.jit
-def turned(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+def transposed(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
            BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     acc = tl.zeros((BN, BM), tl.float32)
@@ -103,7 +103,7 @@ def test_a_turned_product_in_two_parts() -> None:
     """The 192 columns of the dot are the rows of what is stored: 96 a group, no whole chunks of 64."""
     for knobs in (WS, {**UNIFORM, "num_warps": 8}):
         meta = {"BM": 192, "BN": 64, "BK": 32, **knobs}
-        compiled, _ = road.check_equal(turned, arguments(190, 64, 70), 1, meta, levels=True)
+        compiled, _ = road.check_equal(transposed, arguments(190, 64, 70), 1, meta, levels=True)
         assert compiled.schedule.split.axis == "N"
 
 

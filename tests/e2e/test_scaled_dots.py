@@ -15,6 +15,7 @@ import warploom.language as tl
 from corpus.case import Case
 from corpus.microscaling import CASES, product
 from tests.e2e import road
+from tests.pairwise import diagonals
 from warploom.errors import CompileError
 from warploom.ir.core import Level, walk
 from warploom.ir.ops import arith, tile
@@ -55,15 +56,16 @@ def test_what_is_decoded_is_held_a_part_of_k_at_a_time(target: str, rows: int) -
     assert [o.operands[0].type.shape[1] for o in dots] == [64, 64]
 
 
-DECODED = [  # by turns on one and the other of the chips that decode them all
-    pytest.param(target, name, marks=pytest.mark.thorough if (i + j) % 2 else ())
-    for i, target in enumerate(["sm_80", "sm_90a"])
-    for j, name in enumerate(CASES)
+# What has instructions on a chip with them, all else on every third chip.
+RUN = [
+    *diagonals(3, ["sm_80", "sm_90a", "sm_120a"], [x for x in CASES if x not in NATIVE]),
+    *diagonals(3, ["sm_80", "sm_90a"], [*NATIVE]),
+    *(("sm_120a", name) for name in NATIVE),
 ]
 
 
 @without_nvrtc
-@pytest.mark.parametrize(("target", "name"), [*DECODED, *(("sm_120a", name) for name in CASES)])
+@pytest.mark.parametrize(("target", "name"), RUN)
 def test_a_product_is_right_and_proved(target: str, name: str) -> None:
     case = CASES[name]()
     made = compiled(case, target)
@@ -78,19 +80,21 @@ def test_a_product_is_right_and_proved(target: str, name: str) -> None:
 
 
 @without_nvrtc
-@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4", "weights"])
-@pytest.mark.parametrize("knobs", [{"num_consumer_groups": 0}, {"num_consumer_groups": 2}], ids=str)
-def test_tasks_and_none(name: str, knobs: dict[str, Any]) -> None:
-    for target in ("sm_90a", "sm_120a"):
-        case = CASES[name]()
-        made = compiled(case, target, **knobs)
-        assert made.schedule.specialized == bool(knobs["num_consumer_groups"])
-        right(case, made, "late")
-        assert made.check().ok
+@pytest.mark.parametrize(
+    ("name", "groups", "target"),
+    diagonals(2, ["mxfp8", "mxfp4", "nvfp4", "weights"], [0, 2], ["sm_90a", "sm_120a"]),
+)
+def test_tasks_and_none(name: str, groups: int, target: str) -> None:
+    case = CASES[name]()
+    made = compiled(case, target, num_consumer_groups=groups)
+    assert made.schedule.specialized == bool(groups)
+    right(case, made, "late")
+    assert made.check().ok
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4", "weights"])
+@pytest.mark.parametrize(
+    ("target", "name"), diagonals(2, [*TARGETS], ["mxfp8", "mxfp4", "nvfp4", "weights"])
+)
 def test_builds_have_no_problems(name: str, target: str) -> None:
     case = CASES[name]()
     made = compiled(replace(case, kernel=wl.jit(case.kernel.fn)), target)  # others had no cubin

@@ -12,6 +12,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import gemms, road
 from tests.e2e.gemms import UNIFORM_TWO, Gemm
+from tests.pairwise import every
 from warploom.ir.core import walk
 from warploom.ir.ops import control, smem, task, tma
 from warploom.runtime.compiled import CompiledKernel
@@ -56,14 +57,17 @@ def check(case: Gemm, k: int, programs: int = 2, depth: int = 3) -> CompiledKern
 
 @pytest.mark.parametrize(
     ("pads", "orders", "via"),
-    [
-        ((4, 4, 0), "rc", {"cp_async"}),
-        ((2, 2, 0), "rr", {"cp_async"}),
-        ((1, 1, 0), "cc", {"registers"}),
-        ((0, 1, 0), "rr", {"tma", "registers"}),
-        ((0, 4, 0), "cr", {"tma", "cp_async"}),
-        ((1, 4, 0), "rr", {"registers", "cp_async"}),
-    ],
+    every(
+        2,
+        [
+            ((4, 4, 0), "rc", {"cp_async"}),
+            ((2, 2, 0), "rr", {"cp_async"}),
+            ((1, 1, 0), "cc", {"registers"}),
+            ((0, 1, 0), "rr", {"tma", "registers"}),
+            ((0, 4, 0), "cr", {"tma", "cp_async"}),
+            ((1, 4, 0), "rr", {"registers", "cp_async"}),
+        ],
+    ),
 )
 def test_both_replicas_copy(pads: tuple[int, int, int], orders: str, via: set[str]) -> None:
     case = Gemm(150, 90, 64, pads=pads, orders=orders, blocks=(128, 64, 32))

@@ -18,7 +18,7 @@ from warploom.runtime.compiled import CompiledKernel
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 TWO = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3}
-TILES = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "TURNED": False, "WAY": ""}
+TILES = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "TRANSPOSED": False, "WAY": ""}
 
 
 def integers(*shape: int, dtype: Any = BF16, pad: int = 0) -> Any:
@@ -27,10 +27,10 @@ def integers(*shape: int, dtype: Any = BF16, pad: int = 0) -> Any:
 
 
 def arguments(
-    turned: bool, pad: int, dtype: Any = BF16, m: int = 200, n: int = 100, k: int = 144
+    transposed: bool, pad: int, dtype: Any = BF16, m: int = 200, n: int = 100, k: int = 144
 ) -> Any:
     a = integers(m, k, dtype=dtype, pad=pad)
-    bs = [integers(*((n, k) if turned else (k, n)), dtype=dtype, pad=pad) for _ in range(3)]
+    bs = [integers(*((n, k) if transposed else (k, n)), dtype=dtype, pad=pad) for _ in range(3)]
     for i, b in enumerate(bs):  # of the same shape, but not the same
         b[...] = np.roll(b, i + 1, axis=0)
     c = road.array((m, n), np.float32)
@@ -51,10 +51,10 @@ def check(args: Any, meta: dict[str, Any], columns: list[int]) -> CompiledKernel
 
 
 @pytest.mark.parametrize("pad", [0, 4, 1], ids=["tma", "cp_async", "registers"])
-@pytest.mark.parametrize("turned", [False, True], ids=["k-by-n", "n-by-k"])
-def test_three_dots_become_one(turned: bool, pad: int) -> None:
+@pytest.mark.parametrize("transposed", [False, True], ids=["k-by-n", "n-by-k"])
+def test_three_dots_become_one(transposed: bool, pad: int) -> None:
     """Whoever fills the ring, the right operands lie side by side, along rows or across them."""
-    compiled = check(arguments(turned, pad), {**TILES, **TWO, "TURNED": turned}, [192])
+    compiled = check(arguments(transposed, pad), {**TILES, **TWO, "TRANSPOSED": transposed}, [192])
     (ring,) = compiled.schedule.channels
     assert len(ring.items) == 4
     assert compiled.schedule.fused_dots == (("loop0/dot0", "loop0/dot1", "loop0/dot2"),)

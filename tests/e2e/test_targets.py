@@ -16,6 +16,7 @@ from corpus import catalog
 from corpus.case import Case
 from tests.e2e.road import default_orders
 from tests.eject.owned import owned, same_program
+from tests.pairwise import diagonals
 from warploom.errors import CompileError
 from warploom.ir.core import walk
 from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
@@ -35,6 +36,7 @@ def on(targets: list[str]) -> Any:
 PRODUCTS = ["matmul-77x51x97", "matmul-int8-rc", "f32-tf32-rr", "in order-32x96-eight"]
 OF_MORE = ["attention-alibi", "states-linear", "layernorm", "splitk-atomic", "bmm-100x64"]
 IN_REGISTERS = ["batched-bf16", "batched-ieee", "in order-32x32-f64"]
+CASES = PRODUCTS + OF_MORE + IN_REGISTERS
 TASKS = {"num_consumer_groups": 1, "num_buffers_warp_spec": 2}
 
 
@@ -51,8 +53,18 @@ def simulated(case: Case, made: Any) -> None:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize("name", PRODUCTS + OF_MORE + IN_REGISTERS)
-@on(OTHERS)
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        *diagonals(2, [t for t in OTHERS if t not in TWINS], CASES),
+        *(
+            pytest.param(t, c, marks=pytest.mark.thorough)
+            for t in OTHERS
+            if t in TWINS
+            for c in CASES
+        ),
+    ],
+)
 def test_a_kernel_is_right_and_proved(target: str, name: str) -> None:
     case = CATALOG[name]
     made = compiled(case, target)

@@ -1,4 +1,4 @@
-"""Consumer groups finish their tiles in turns: where it is chosen, that it is proved and computes the same."""
+"""Consumer groups stagger their epilogues: where it is chosen, that it is proved and computes the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def activated(
 TILES = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "LONG": True, "num_consumer_groups": 2}
 
 
-def turned(meta: dict[str, Any], k: int = 200, m: int = 300, n: int = 272) -> CompiledKernel:
+def staggered(meta: dict[str, Any], k: int = 200, m: int = 300, n: int = 272) -> CompiledKernel:
     """Compiled for a call whose results were compared, in all orders of events."""
     rng = np.random.default_rng(k)
     a, b = (
@@ -67,20 +67,20 @@ def barriers(compiled: CompiledKernel) -> list[bool]:
 
 @pytest.mark.parametrize("k", [0, 64, 208])
 def test_long_ends_are_taken_in_turns(k: int) -> None:
-    compiled = turned({}, k)
+    compiled = staggered({}, k)
     assert compiled.schedule.staggered_loops == ("loop0.0",)
     assert barriers(compiled) == [True, False, True]  # the first one passed on, taken, passed on
     assert compiled.schedule.channels[0].depth >= 4
-    assert "groups finish their tiles in turns" in compiled.explain()
+    assert "groups stagger their epilogues" in compiled.explain()
 
 
 def test_it_is_proved() -> None:
-    report = turned({"BLOCK_N": 32, "stagger_epilogues": True}, k=208).check()
+    report = staggered({"BLOCK_N": 32, "stagger_epilogues": True}, k=208).check()
     assert report.ok, str(report)
 
 
 def test_three_groups() -> None:
-    compiled = turned({"BLOCK_M": 192, "num_consumer_groups": 3})
+    compiled = staggered({"BLOCK_M": 192, "num_consumer_groups": 3})
     assert compiled.schedule.staggered_loops
     assert compiled.check().ok
 
@@ -96,7 +96,7 @@ def test_three_groups() -> None:
     ids=["short", "shallow", "knob", "cluster"],
 )
 def test_together(meta: dict[str, Any], why: str) -> None:
-    compiled = turned(meta)
+    compiled = staggered(meta)
     assert not compiled.schedule.staggered_loops and not barriers(compiled)
     assert why in compiled.explain()
 
@@ -104,15 +104,15 @@ def test_together(meta: dict[str, Any], why: str) -> None:
 @pytest.mark.parametrize("task", [None, True], ids=["by groups", "by a task"])
 def test_what_leaves_in_chunks_by_the_groups_is_no_turn(task: bool | None) -> None:
     """Long ends ask for a fourth slot all the same."""
-    compiled = turned({"BLOCK_N": 256, "store_task": task}, k=64)
+    compiled = staggered({"BLOCK_N": 256, "store_task": task}, k=64)
     assert bool(compiled.schedule.staggered_loops) == bool(task)
     assert task or "4 chunks of results, of which each waits for others" in compiled.explain()
     assert compiled.schedule.channels[0].depth == 4
-    assert turned({"BLOCK_N": 256, "stagger_epilogues": True}, k=64).schedule.staggered_loops
+    assert staggered({"BLOCK_N": 256, "stagger_epilogues": True}, k=64).schedule.staggered_loops
 
 
 def test_the_knob_overrules() -> None:
-    assert turned(
+    assert staggered(
         {"LONG": False, "stagger_epilogues": True, "num_buffers_warp_spec": 2}
     ).schedule.staggered_loops
 
@@ -120,7 +120,7 @@ def test_the_knob_overrules() -> None:
 def test_what_has_no_turns_to_take() -> None:
     meta = {"num_consumer_groups": 1, "BLOCK_M": 64, "stagger_epilogues": True}
     with pytest.raises(wl.CompileError) as e:
-        turned({**meta, "strict": True})
+        staggered({**meta, "strict": True})
     assert e.value.code == "not-as-asked" and "turns" in str(e.value)
     with pytest.warns(wl.WarploomWarning, match="in turns"):
-        assert not turned(meta).schedule.staggered_loops
+        assert not staggered(meta).schedule.staggered_loops

@@ -13,6 +13,7 @@ import pytest
 from corpus import tutorials
 from tests.conftest import THOROUGH
 from tests.e2e import road
+from tests.pairwise import diagonals
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = [
@@ -67,8 +68,7 @@ def test_matmul(groups: int | None, activation: str) -> None:
     proved(compiled, groups != 0)
 
 
-@pytest.mark.parametrize("subtile", [False, True])
-@pytest.mark.parametrize("ws", [True, False])
+@pytest.mark.parametrize(("subtile", "ws"), diagonals(2, [True, False], [True, False]))
 def test_persistent_matmul(subtile: bool, ws: bool) -> None:
     m, n, k = 300, 256, 192
     a, b, c = whole(m, k), whole(n, k), road.array((m, n), BF16)
@@ -164,8 +164,7 @@ def test_layer_norm_backward() -> None:
             np.testing.assert_allclose(found[3][part], dy[row::2].sum(0), atol=1e-4)
 
 
-@pytest.mark.parametrize("stage", [3, 1])
-@pytest.mark.parametrize("ws", [True, False, None])
+@pytest.mark.parametrize(("stage", "ws"), diagonals(2, [3, 1], [True, False, None]))
 def test_attention(stage: int, ws: bool | None) -> None:
     heads, seq, d = 2, 256, 64
     q, k, v = (normal(heads * seq, d, dtype=BF16) for _ in range(3))

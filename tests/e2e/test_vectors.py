@@ -12,6 +12,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from tests.pairwise import diagonals
 from warploom.kernels.gemm import grouped_tile
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -108,8 +109,7 @@ def whole(rng: np.random.Generator, *shape: int) -> Any:
     return ints(rng, int(np.prod(shape)))
 
 
-@pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize("k", [208, 0])
+@pytest.mark.parametrize(("early", "k"), diagonals(2, [False, True], [208, 0]))
 def test_a_bias_travels_by_the_producer(early: bool, k: int) -> None:
     rng = np.random.default_rng(1)
     m, n = 272, 200

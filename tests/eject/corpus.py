@@ -14,7 +14,7 @@ import warploom as wl
 import warploom.language as tl
 from corpus import tutorials
 from tests.e2e import kernels, road
-from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, TURNED, Gemm
+from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, TRANSPOSED, Gemm
 from warploom.kernels.gemm import GEMM_CONFIGS
 from warploom.runtime.compiled import CompiledKernel
 
@@ -55,8 +55,8 @@ def assorted(x_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
         total = total // 3
         steps += 1
     wide = x.to(tl.int64) * n
-    turned = tl.trans(tl.reshape((wide % 7).to(tl.int32), (2, BLOCK // 2)))
-    best = tl.argmax(turned, axis=1)
+    transposed = tl.trans(tl.reshape((wide % 7).to(tl.int32), (2, BLOCK // 2)))
+    best = tl.argmax(transposed, axis=1)
     tl.atomic_xor(out_ptr, tl.xor_sum(x, axis=0))
     tl.atomic_or(out_ptr + 1, steps)
     tl.atomic_and(out_ptr + 2, -steps)
@@ -227,8 +227,8 @@ def cases() -> dict[str, Case]:
     for g in (*SIXTEEN_BIT, *EIGHT_BIT, *DESCRIBED, *(g for g, _ in PRODUCERS)):
         name = next(names)
         found[f"{g}-{name}"] = _gemm(g, KNOBS[name])
-    for g in TURNED[::3]:
-        found[f"{g}-turned"] = _gemm(g, KNOBS["two-groups"])
+    for g in TRANSPOSED[::3]:
+        found[f"{g}-transposed"] = _gemm(g, KNOBS["two-groups"])
     for i in (0, 4, 7, 8, 10):
         config = GEMM_CONFIGS[i]
         tile = tuple(config.kwargs[f"BLOCK_{axis}"] for axis in "MNK")

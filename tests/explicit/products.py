@@ -125,12 +125,16 @@ PRODUCTS = [
         _PLAIN,
     ),
     _dual("dual"),
-    _dual("dual, no turns, 3 slots", turns=False, stages=3),
+    _dual("dual, not staggered, 3 slots", stagger=False, stages=3),
     _fp8("fp8", Fp8Gemm),
-    _fp8("fp8, turns", Fp8Gemm, turns=True),
+    _fp8("fp8, staggered", Fp8Gemm, stagger=True),
     _fp8("promoted, 192 columns", Fp8GemmPromoted),
     _fp8(
-        "promoted, 256 columns in halves, turns", Fp8GemmPromoted, block_n=256, pieces=2, turns=True
+        "promoted, 256 columns in halves, staggered",
+        Fp8GemmPromoted,
+        block_n=256,
+        pieces=2,
+        stagger=True,
     ),
 ]
 

@@ -20,7 +20,7 @@ from tests.e2e.gemms import (
     KNOBS,
     PRODUCERS,
     SIXTEEN_BIT,
-    TURNED,
+    TRANSPOSED,
     UNIFORM,
     WS,
     Gemm,
@@ -124,7 +124,7 @@ def test_producers(case: Gemm, knobs: dict[str, Any]) -> None:
     check(case, knobs)
 
 
-@pytest.mark.parametrize(("case", "knobs"), paired(TURNED))
+@pytest.mark.parametrize(("case", "knobs"), paired(TRANSPOSED))
 def test_fp8_in_other_orders(case: Gemm, knobs: dict[str, Any]) -> None:
     check(case, knobs)
 

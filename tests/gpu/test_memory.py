@@ -265,8 +265,8 @@ def test_integers_wrap_and_divide_as_in_the_simulator(dtype: str) -> None:
     %t = splat(%k) {shape=(64, 64)} : tile<64x64xDT>
     %tripled = mul(%x, %t) : tile<64x64xDT>
     %four = add(%tripled, %x) : tile<64x64xDT>
-    %turned = neg(%four) : tile<64x64xDT>
-    %size = abs(%turned) : tile<64x64xDT>
+    %transposed = neg(%four) : tile<64x64xDT>
+    %size = abs(%transposed) : tile<64x64xDT>
     %rest = rem(%size, %t) : tile<64x64xDT>
     %third = idiv(%four, %t) : tile<64x64xDT>
     %y = sub(%third, %rest) : tile<64x64xDT>""".replace("DT", dtype)

@@ -119,9 +119,9 @@ def test_a_weight_of_every_channel(pixels: int) -> None:
     equal(y, x * w[torch.arange(size, device="cuda") // pixels])
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("knobs", [{}, {"num_consumer_groups": 0}])
-def test_sizes_from_memory(turned: bool, knobs: dict[str, int]) -> None:
+def test_sizes_from_memory(transposed: bool, knobs: dict[str, int]) -> None:
     sizes = [(64, 64, 128), (37, 5, 71), (1, 1, 1), (100, 33, 65), (128, 64, 1000)]
     starts, (p, q, r) = [], (0, 1, 3)
     for m, n, k in sizes:
@@ -130,10 +130,10 @@ def test_sizes_from_memory(turned: bool, knobs: dict[str, int]) -> None:
     a, b = (numbers(size, dtype=torch.float16, high=3) for size in (p, q))
     c = torch.full((r,), float("nan"), device="cuda")
     tables = [torch.tensor(t, device="cuda", dtype=torch.int32).ravel() for t in (starts, sizes)]
-    products[(len(sizes), 2)](a, b, c, *tables, BLOCK=64, TURNED=turned, **knobs)
+    products[(len(sizes), 2)](a, b, c, *tables, BLOCK=64, TRANSPOSED=transposed, **knobs)
     for (m, n, k), (i, j, o) in zip(sizes, starts, strict=True):
         x, y = a[i : i + m * k].reshape(m, k).double(), b[j : j + n * k].double()
-        y = y.reshape(n, k).t() if turned else y.reshape(k, n)
+        y = y.reshape(n, k).t() if transposed else y.reshape(k, n)
         equal(c[o : o + m * n].reshape(m, n), x @ y)
 
 

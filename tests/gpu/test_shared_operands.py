@@ -23,19 +23,19 @@ def integers(rows: int, columns: int, lead: int) -> Any:
 
 @pytest.mark.parametrize("groups", [2, 0])
 @pytest.mark.parametrize("pad", [0, 4, 1], ids=["tma", "cp_async", "registers"])
-@pytest.mark.parametrize("turned", [False, True], ids=["k-by-n", "n-by-k"])
-def test_three_dots_as_one(turned: bool, pad: int, groups: int) -> None:
+@pytest.mark.parametrize("transposed", [False, True], ids=["k-by-n", "n-by-k"])
+def test_three_dots_as_one(transposed: bool, pad: int, groups: int) -> None:
     m, n, k = 1000, 424, 1040
     a = integers(m, k, k + pad)
-    rows, columns = (n, k) if turned else (k, n)
+    rows, columns = (n, k) if transposed else (k, n)
     bs = [integers(rows, columns, columns + pad) for _ in range(3)]
     c = torch.full((m, n), float("nan"), device="cuda")
     knobs = {"num_consumer_groups": groups, **({"num_stages": 2} if not groups else {})}
     three_products[8, 7](
         a, *bs, c, m, n, k, a.stride(0), bs[0].stride(0), c.stride(0),
-        BLOCK_M=128, BLOCK_N=64, BLOCK_K=64, TURNED=turned, WAY="", **knobs,
+        BLOCK_M=128, BLOCK_N=64, BLOCK_K=64, TRANSPOSED=transposed, WAY="", **knobs,
     )  # fmt: skip
-    b1, b2, b3 = (b.double().t() if turned else b.double() for b in bs)
+    b1, b2, b3 = (b.double().t() if transposed else b.double() for b in bs)
     wanted = a.double() @ (b1 + 2 * b2 - b3) + 2
     assert torch.equal(c.double(), wanted)
 

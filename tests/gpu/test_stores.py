@@ -59,7 +59,7 @@ def product(grid: Any, ab: Any, c: Any, m: int, n: int, k: int, knobs: dict[str,
         (config(128, 128, 64, 4, 2, 3), {**TASK, "store_whole": True}),
         (config(128, 256, 64, 4, 2, 4), {**TASK, "store_buffers": 1}),
         (config(128, 256, 64, 4, 2, 4), {"store_buffers": 2}),
-        (config(128, 128, 64, 4, 2, 5, in_turn=True), TASK),
+        (config(128, 128, 64, 4, 2, 5, ping_pong=True), TASK),
         (config(64, 128, 64, 4, 1, 6), TASK),
     ],
 )

@@ -111,7 +111,7 @@ def same_bits(kernel: Any, args: list[Any], grid: Any, meta: dict[str, Any]) -> 
 @pytest.mark.filterwarnings("ignore:(?s).*not-as-asked")
 @pytest.mark.parametrize("product", [p for p in FIRSTS if "dual" not in p.name], ids=str)
 def test_a_library_gemm(product: LibraryProduct, own_cache: None) -> None:
-    """Fast and promoted sums, turned operands; of dual the epilogue has an exponential."""
+    """Fast and promoted sums, transposed operands; of dual the epilogue has an exponential."""
     m, n, k = 192, 272, 1040
     inputs = product.random(np.random.default_rng(k), m, n, k)
     flat = [road.filled(x.ravel(), x.dtype) for x in inputs]

@@ -498,11 +498,11 @@ def test_transpose_and_reshape_move_nothing() -> None:
         "%x: ptr<f32>, %y: ptr<f32>",
         """%zero = const() {value=0, dtype=i32}
     %t = load_box(%v, %zero, %zero) {shape=(64, 64)}
-    %turned = transpose(%t) {perm=(1, 0)}
+    %transposed = transpose(%t) {perm=(1, 0)}
     %flat = reshape(%t) {shape=(4096,)}
     %back = reshape(%flat) {shape=(64, 64)}
     %sum = add(%back, %t)
-    store_box(%w, %turned, %zero, %zero)
+    store_box(%w, %transposed, %zero, %zero)
     store_box(%v, %sum, %zero, %zero)""",
         4,
         """%n = const() {value=64, dtype=i64}
@@ -512,7 +512,7 @@ def test_transpose_and_reshape_move_nothing() -> None:
     )
     out = placed(text)
     assert not ops(out, tile.convert_layout)
-    assert layout(out, "turned") == layout(out, "t").permute((1, 0))
+    assert layout(out, "transposed") == layout(out, "t").permute((1, 0))
     x = np.arange(4096, dtype=np.float32)
     x2, y = same_results(text, out, x, np.zeros_like(x))
     assert np.array_equal(x2, 2 * x) and np.array_equal(y, x)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.random_ir import OUT_SIZE, functions
 from warploom.ir.core import Func, walk
 from warploom.ir.parser import parse_func
@@ -34,7 +35,7 @@ def lines(text: str, params: str = PARAMS, level: str = "TILE") -> list[str]:
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -193,7 +194,7 @@ UNITS = {
     "a sum over one element": (
         "%a = load_box(%v, %z, %m, %k) {shape=(1, 8, 4)}\n%r = reduce(%a) {axis=0, fn=\"add\"}",
         ["%a = load_box(%v, %z, %m, %k) {shape=(8, 4)} : tile<8x4xf32>"], "%a"),
-    "turned and cast first": (
+    "transposed and cast first": (
         "%a = load_box(%v, %z, %m, %k) {shape=(1, 4, 8)}\n%t = transpose(%a) {perm=(0, 2, 1)}\n"
         "%b = add(%t, %t)\n%r = reshape(%b) {shape=(8, 4)}",
         ["%a = load_box(%v, %z, %m, %k) {shape=(4, 8)} : tile<4x8xf32>",

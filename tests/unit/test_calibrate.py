@@ -1,4 +1,4 @@
-"""The fit of the cost table undoes the simulator: from the turns that a table predicts it finds the table."""
+"""The fit of the cost table undoes the simulator: from the iterations that a table predicts it finds the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import calibrate
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_nvrtc")
-def test_the_fit_finds_the_table_that_made_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fit_finds_the_table_that_made_the_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "PROGRAMS", {})
     table = replace(
         calibrate.SM_90A.cost,
@@ -32,4 +32,6 @@ def test_the_fit_finds_the_table_that_made_the_turns(monkeypatch: pytest.MonkeyP
         barrier=24,
     )
     found = calibrate.fit(calibrate.predicted(table))
-    assert asdict(found) == pytest.approx(asdict(table), abs=1)  # the turns count their own cycle
+    assert asdict(found) == pytest.approx(
+        asdict(table), abs=1
+    )  # the iterations count their own cycle

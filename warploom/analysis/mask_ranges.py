@@ -88,7 +88,7 @@ def clamped(b: Builder, at: Value, lo: Value, hi: Value) -> Value:
     """An index (i64) as one of a loop from lo to hi, which is as wide as these."""
     low, high = (arith.cast(b, v, dtype=i64) for v in (lo, hi))
     at = arith.minimum(b, arith.maximum(b, at, low), high)
-    found: Value = arith.cast(b, at, dtype=dtype_of(hi.type), hint="turn")
+    found: Value = arith.cast(b, at, dtype=dtype_of(hi.type), hint="iteration")
     return found
 
 

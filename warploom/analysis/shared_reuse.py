@@ -10,7 +10,7 @@ has been read, a copy until its mbarrier's phase), and for other threads behind 
   - from phase to phase (`tasks` ops): the barrier of the CTA between.
 
 Two relations follow.  Either y comes after x: x is never touched again once y is written.  Or one task uses
-both by turns, in loops too: each time one is written, the other's accesses are over, and what is read of
+both alternately, in loops too: each time one is written, the other's accesses are over, and what is read of
 either was written since.  A ring that runs ahead over tiles is never over: its producer waits for nobody who
 reads the others.
 
@@ -58,7 +58,7 @@ class SharedReuse:
             if x is not y and not {x, y} & self.unknown:
                 found = self._follows(x, y)
                 if found is None and self._follows(y, x) is None:
-                    found = self._turns(x, y)
+                    found = self._alternate(x, y)
             self.known[x, y] = found
         return self.known[x, y]
 
@@ -122,8 +122,8 @@ class SharedReuse:
         early = y not in self.scans[t].before_wait.get(barrier, ())
         return early and self.counts.awaited(t, s, barrier)
 
-    def _turns(self, x: Op, y: Op) -> Over | None:
-        """The same of two that one task uses by turns."""
+    def _alternate(self, x: Op, y: Op) -> Over | None:
+        """The same of two that one task uses alternately."""
         users = self._using(x)
         if len(users) != 1 or users != self._using(y):
             return None

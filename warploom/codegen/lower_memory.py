@@ -243,7 +243,7 @@ def _load_transposed(
         e.thread_value(np.array([words] * layout.warps), f"{hint}_bytes")
         for words in form.selectors
     ]
-    names = [e.name("turned") for _ in range(form.count)]
+    names = [e.name("transposed") for _ in range(form.count)]
     e.line(f"u32 {', '.join(names)};")
     for start in range(0, layout.registers, 4 * form.count):
         e.line(f"ldmatrix{form.count}_trans({row_at(start)}, {', '.join(names)});")

@@ -127,15 +127,15 @@ def attention_forward(
     which every launch leaves as it found them; launches that may run at the same time need two each."""
     tiles = tl.cdiv(seq, BLOCK_M)
     count = tl.cdiv(tiles, 2) if BALANCED_PAIRS else tiles
-    turns = count * heads
+    items = count * heads
     if SPLIT_KV_TAIL:
         tl.static_assert(not CAUSAL, "shares are of tiles of equal length")
         blocks = tl.cdiv(seq, BLOCK_N)
-        whole, tail, shares = tail_of(turns, blocks, tl.num_programs(0))
-        turns = whole + shares
+        whole, tail, shares = tail_of(items, blocks, tl.num_programs(0))
+        items = whole + shares
     t = tl.program_id(0)
     head, tile = place_of(t, 0, heads, tiles, section, CAUSAL, BALANCED_PAIRS)
-    while t < turns:
+    while t < items:
         if SPLIT_KV_TAIL:
             first, begin, stop, halves = t, 0, blocks, 1
             if t >= whole:

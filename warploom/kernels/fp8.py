@@ -3,8 +3,8 @@
     c[i, j] = scale_a[i] · scale_b[j] · Σ a[i, k]·b[j, k]
 
 A is (M, K), B (N, K), each e4m3 or e5m2, C (M, N), all row-major and without gaps; the scales are f32, one
-for each row of A and of B.  With TURN_A A is stored as (K, M), with TURN_B B as (K, N): orders that wgmma
-does not take, so a task of its own turns them on their way.
+for each row of A and of B.  With A_TRANSPOSED A is stored as (K, M), with B_TRANSPOSED B as (K, N): orders
+that wgmma does not take, so a task of its own transposes them on their way.
 
 The tensor core sums 8-bit products with fewer bits than f32 has.  Without PROMOTE the sum is left to it (fast
 accumulation); with it, sums of 128 of K are added up in f32.
@@ -39,15 +39,15 @@ def fp8_gemm_rowwise(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     PROMOTE: tl.constexpr = False,
-    TURN_A: tl.constexpr = False,
-    TURN_B: tl.constexpr = False,
+    A_TRANSPOSED: tl.constexpr = False,
+    B_TRANSPOSED: tl.constexpr = False,
     SERPENTINE: tl.constexpr = False,
 ) -> None:
     """C (M×N) = (A·Bᵀ) · scale_a[:, None] · scale_b[None, :].
 
-    A (M×K; with TURN_A stored K×M) and B (N×K; with TURN_B stored K×N) are dense, of 8-bit floats; scale_a
-    (M) and scale_b (N) f32; C dense, of its pointer's dtype.  PROMOTE: partial sums of 128 of K are added up
-    in f32; else the tensor core's sums keep fewer bits.  Persistent (`persistent_grid`)."""
+    A (M×K; with A_TRANSPOSED stored K×M) and B (N×K; with B_TRANSPOSED stored K×N) are dense, of 8-bit
+    floats; scale_a (M) and scale_b (N) f32; C dense, of its pointer's dtype.  PROMOTE: partial sums of 128 of
+    K are added up in f32; else the tensor core's sums keep fewer bits.  Persistent (`persistent_grid`)."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
@@ -59,8 +59,8 @@ def fp8_gemm_rowwise(
             k = step * BLOCK_K + tl.arange(0, BLOCK_K)
             a_mask = (m[:, None] < M) & (k[None, :] < K)
             b_mask = (k[:, None] < K) & (n[None, :] < N)
-            a_at = m[:, None] + k[None, :] * M if TURN_A else m[:, None] * K + k[None, :]
-            b_at = k[:, None] * N + n[None, :] if TURN_B else k[:, None] + n[None, :] * K
+            a_at = m[:, None] + k[None, :] * M if A_TRANSPOSED else m[:, None] * K + k[None, :]
+            b_at = k[:, None] * N + n[None, :] if B_TRANSPOSED else k[:, None] + n[None, :] * K
             a = tl.load(a_ptr + a_at, mask=a_mask, other=0.0)
             b = tl.load(b_ptr + b_at, mask=b_mask, other=0.0)
             acc = tl.dot(a, b, acc, max_num_imprecise_acc=128 if PROMOTE else None)
@@ -85,13 +85,13 @@ FP8_PROMOTED_CONFIGS = [
     for band in (16, 8)
 ]
 
-# With an operand to turn there is a warp group more, and slots on both sides of it.
-FP8_TURNED_CONFIGS = [
-    config(rows, columns, 128, band, 2, depth, TURN_B=True)
+# With an operand to transpose there is a warp group more, and slots on both sides of it.
+FP8_TRANSPOSED_CONFIGS = [
+    config(rows, columns, 128, band, 2, depth, B_TRANSPOSED=True)
     for rows, columns, depth in ((256, 128, 3), (128, 192, 3), (128, 128, 4))
     for band in (16, 8)
 ]
-# Chips whose products are done in registers (sm_89, sm_120a); TURN_* is for wgmma alone.
+# Chips whose products are done in registers (sm_89, sm_120a); *_TRANSPOSED is for wgmma alone.
 FP8_IN_ORDER_CONFIGS = [
     in_order_config(128, 128, 64, 8, 8, 3),
     in_order_config(128, 128, 64, 8, 4, 3),
@@ -104,11 +104,11 @@ FP8_PROMOTED_IN_ORDER_CONFIGS = [
 
 
 def check_fp8(given: Given) -> None:
-    """A, B, C and the scales are dense, in the order that TURN_A and TURN_B say, C apart from the others.
-    Raises LaunchError."""
+    """A, B, C and the scales are dense, in the order that A_TRANSPOSED and B_TRANSPOSED say, C apart
+    from the others.  Raises LaunchError."""
     m, n, k = (given.number(name) for name in "MNK")
-    given.dense("a_ptr", (k, m) if given.named.get("TURN_A") else (m, k), BYTES)
-    given.dense("b_ptr", (k, n) if given.named.get("TURN_B") else (n, k), BYTES)
+    given.dense("a_ptr", (k, m) if given.named.get("A_TRANSPOSED") else (m, k), BYTES)
+    given.dense("b_ptr", (k, n) if given.named.get("B_TRANSPOSED") else (n, k), BYTES)
     given.dense("scale_a_ptr", (m,), ("f32",))
     given.dense("scale_b_ptr", (n,), ("f32",))
     given.dense("c_ptr", (m, n), FLOATS)

@@ -164,21 +164,21 @@ def config(
     group: int,
     groups: int,
     depth: int,
-    in_turn: bool = False,
+    ping_pong: bool = False,
     task: bool | None = None,
     whole: bool | None = None,
     buffers: int | None = None,
     **more: Any,
 ) -> wl.Config:
     """A tile of m×n walked in steps of k, in bands of `group` rows of tiles; consumer groups and slots of the
-    ring.  in_turn: each group has tiles of its own.  task: a task of its own stores.  whole: a group's tile
+    ring.  ping_pong: each group has tiles of its own.  task: a task of its own stores.  whole: a group's tile
     leaves whole.  buffers: of staging.  more: further meta-parameters."""
     tile = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": group, **more}
     return wl.Config(
         tile,
         num_consumer_groups=groups,
         num_buffers_warp_spec=depth,
-        ping_pong="tiles" if in_turn else None,
+        ping_pong="tiles" if ping_pong else None,
         store_task=task,
         store_whole=whole,
         store_buffers=buffers,
@@ -191,15 +191,15 @@ GEMM_CONFIGS = [
     config(128, 256, 64, 8, 2, 3),
     config(128, 256, 64, 4, 2, 3),
     config(128, 256, 64, 4, 2, 4, task=True),
-    config(128, 192, 64, 16, 2, 4, in_turn=True, buffers=1),
+    config(128, 192, 64, 16, 2, 4, ping_pong=True, buffers=1),
     config(128, 128, 64, 16, 2, 5),
     config(128, 128, 64, 4, 2, 6),
     config(64, 128, 64, 8, 1, 7),
     config(64, 64, 128, 8, 1, 6),
     config(64, 64, 64, 8, 1, 10),
     config(64, 64, 64, 8, 1, 12),
-    config(128, 192, 64, 4, 2, 4, in_turn=True, buffers=1),
-    config(128, 128, 64, 4, 2, 5, in_turn=True, task=True),
+    config(128, 192, 64, 4, 2, 4, ping_pong=True, buffers=1),
+    config(128, 128, 64, 4, 2, 5, ping_pong=True, task=True),
     # Few rows, made as columns of the transpose (swap-AB): a stream of B, as many bytes in flight as fit.
     config(16, 64, 128, 8, 1, 11),
     config(16, 64, 256, 8, 1, 5),
@@ -268,12 +268,12 @@ gemm = Entry(
 
 def persistent_grid(m: int, n: int, multiprocessors: int) -> Any:
     """A grid function for the kernels of this file: one program a multiprocessor, or the fewest that
-    take no more turns (512 tiles on 132 multiprocessors: 4 turns, for which 128 programs suffice, and
+    take no more waves (512 tiles on 132 multiprocessors: 4 waves, for which 128 programs suffice, and
     what idles draws no power)."""
 
     def grid(meta: dict[str, Any]) -> tuple[int]:
         tiles = wl.cdiv(m, meta["BLOCK_M"]) * wl.cdiv(n, meta["BLOCK_N"])
-        turns = wl.cdiv(tiles, multiprocessors)
-        return (wl.cdiv(tiles, turns) if tiles else 0,)
+        waves = wl.cdiv(tiles, multiprocessors)
+        return (wl.cdiv(tiles, waves) if tiles else 0,)
 
     return grid

@@ -198,12 +198,12 @@ def scan_form(layout: Layout, axis: int) -> ScanForm | None:
     if (moved != moved[:1, :1]).any():
         return None
     found: dict[tuple[int, ...], dict[int, list[tuple[int, int]]]] = {}
-    turn = run << len(strides) if strides else int(at.max()) + 1
+    period = run << len(strides) if strides else int(at.max()) + 1
     for r in range(layout.registers):
         same = (int(q) for q in range(r + 1) if (others[..., q] == others[..., r]).all())
-        copy, place = divmod(int(at[0, 0, r]), turn)
+        copy, place = divmod(int(at[0, 0, r]), period)
         found.setdefault((next(same),), {}).setdefault(copy, []).append((place, r))
-    full = list(range(run if strides else turn))
+    full = list(range(run if strides else period))
     for copies in found.values():
         for places in copies.values():
             if strides and sorted(p for p, _ in places) != full:

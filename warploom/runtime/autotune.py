@@ -423,7 +423,7 @@ def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
     A candidate that fails is skipped with its reason.  Raises LaunchError where none is left.
     """
 
-    def turn(c: Candidate) -> None:
+    def time(c: Candidate) -> None:
         assert c.kernel is not None
         try:
             c.times.append(timer.time(c.kernel, c.grid))
@@ -436,7 +436,7 @@ def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
 
     for c in candidates:  # the first launches find a card that sleeps
         if not c.skipped:
-            turn(c)
+            time(c)
             c.times.clear()
             if not c.skipped:
                 break
@@ -444,7 +444,7 @@ def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
     for n in range(ROUNDS):
         for c in racing if n % 2 == 0 else racing[::-1]:
             if not c.skipped:
-                turn(c)
+                time(c)
         fastest = running(racing)
         if n < len(HEATS) and fastest:
             most, close = HEATS[n]

@@ -1,7 +1,7 @@
 """Measured timelines: a kernel launched with clock stamps, beside what the simulator predicts of it.
 
 The stamped kernel is the same PLACED function with stamps (passes/placed/instrument.py) and two parameters
-more.  It and the plain kernel take turns for a while, which warms the GPU up and says what stamps cost;
+more.  It and the plain kernel alternate for a while, which warms the GPU up and says what stamps cost;
 then the records are cleared and one more launch fills them.
 """
 
@@ -32,9 +32,9 @@ from warploom.timeline.compare import Comparison
 from warploom.timeline.measured import Records, events_of
 from warploom.timeline.model import from_report
 
-ROUNDS = 5  # of turns that the plain and the stamped kernel take
-BURST_MS = 2.0  # a turn
-MOST_LAUNCHES = 200  # in a turn
+ROUNDS = 5  # in which the plain and the stamped kernel alternate
+BURST_MS = 2.0  # of a kernel in a round
+MOST_LAUNCHES = 200  # in a burst
 RECORD_BYTES = 8
 
 
@@ -157,7 +157,7 @@ def _in_order(r: Records) -> Records:
 
 
 def _times(device: int, plain: Prepared, marked: Prepared) -> tuple[float, float]:
-    """Median milliseconds of each, in turns."""
+    """Median milliseconds of each, alternately."""
     gpu = driver()
     (first,) = gpu.elapsed(device, partial(plain, 0), 1)
     (first,) = gpu.elapsed(device, partial(plain, 0), 1)

@@ -80,7 +80,7 @@ class LaunchPlan:
     memory.  disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not
     be negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid in CTAs,
     as Python text over `a`.  workspaces: its last arguments.  short: (steps of the main loop as Python text,
-    n): a launch of fewer than n takes another variant, too, as does one of a grid with other `turns` where
+    n): a launch of fewer than n takes another variant, too, as does one of a grid with other `waves` where
     by_waves.  shares: (the same text, rows of `Schedule.shares`): in launches of few programs CTAs share the
     steps.  pdl: the launch need not wait for the kernel before it, because the kernel itself does
     (programmatic dependent launch).  rings: do loads run ahead through shared memory?

@@ -1,5 +1,5 @@
-"""How the consumer groups divide the dots' work: parts of each tile, or tiles in turn, and what that leaves
-in the registers of a thread.
+"""How the consumer groups divide the dots' work: parts of each tile, or ping-pong over tiles, and what that
+leaves in the registers of a thread.
 
 Rows, else columns, of the dots' results go to the groups (analysis/data_split.py says what can be cut), as
 many groups as were asked for, or as their registers need.
@@ -107,7 +107,7 @@ class ConsumerPartition:
         found = (_work(o, via) for o, (via, _) in zip(loads, vias, strict=True))
         return max(found, key=WORK.index, default=WORK[0])
 
-    # ---- tiles in turn
+    # ---- ping-pong over tiles
 
     def choose_ping_pong(self) -> str:
         """The loop whose iterations the consumer groups take in turn; empty where they share tiles."""
@@ -289,7 +289,7 @@ class ConsumerPartition:
         whole_tiles: each has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
-        turner = self.roles.transposer_registers(self.context.headroom, self.target)
+        transposer = self.roles.transposer_registers(self.context.headroom, self.target)
         if groups * self.target.warp_group > self.target.grid.warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
         r, threads = self.target.registers, self.threads(count)
@@ -320,8 +320,8 @@ class ConsumerPartition:
             if not specialized:  # under a limit that it was given it may spill: that is told
                 have = self.target.limited(None).entry_registers(threads)
             else:
-                found = budgets(count, work, self.target, need, self.context.headroom, turner)
-                most = budgets(count, work, self.target, 0, self.context.headroom, turner)
+                found = budgets(count, work, self.target, need, self.context.headroom, transposer)
+                most = budgets(count, work, self.target, 0, self.context.headroom, transposer)
                 have = self.context.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
             if need <= have:
                 self.need, self.pieces = need, pieces

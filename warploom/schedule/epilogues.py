@@ -71,7 +71,7 @@ def wanted_depth(ends: list[Epilogue], knobs: Knobs) -> int:
 
 
 def _why_together(end: Epilogue, knobs: Knobs) -> str:
-    """Why the groups don't take turns, empty where they should; without what comes of rings and loops."""
+    """Why the groups don't stagger them, empty where they should; without what comes of rings and loops."""
     if knobs.stagger_epilogues is not None:
         return "" if knobs.stagger_epilogues else "stagger_epilogues=False"
     if knobs.num_ctas > 1:
@@ -88,11 +88,11 @@ def plans(
     stores: tuple[StorePlan, ...],
     groups: int,
 ) -> tuple[str, ...]:
-    """The main loops (ids) behind which so many groups take turns."""
+    """The main loops (ids) after which so many groups stagger their epilogues."""
     asked = bool(context.knobs.stagger_epilogues)
     if asked and not ends:
         why = "no loop over tiles, shared by several groups, goes on behind it"
-        context.unmet(context.dots[0], "groups don't finish their tiles in turns", why)
+        context.unmet(context.dots[0], "groups don't stagger their epilogues", why)
     chosen = []
     for end in ends:
         why = _why_together(end, context.knobs)
@@ -103,7 +103,7 @@ def plans(
         count = max((_chunks(o, stores, groups) for o in end.stores), default=0)
         if not why and count > 1 and not asked:
             why = (
-                f"{count} chunks of results, of which each waits for others, would lengthen a turn"
+                f"{count} chunks of results, of which each waits for others, would lengthen the lag"
             )
         if why:
             context.told(end.loop, "groups finish their tiles together", why, asked)
@@ -111,7 +111,7 @@ def plans(
         chosen.append(end.loop.id)
         why = f"{end.cycles:.0f} cycles of one's arithmetic run under the other's products"
         why = "stagger_epilogues=True" if asked else why
-        context.because(end.loop.id, "groups finish their tiles in turns", why)
+        context.because(end.loop.id, "groups stagger their epilogues", why)
     return tuple(chosen)
 
 

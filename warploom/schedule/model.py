@@ -392,7 +392,7 @@ class Schedule:
     by_waves: bool = False  # would it be another one for other `Launch.waves`?
     fused_dots: tuple[tuple[str, ...], ...] = ()  # on one left operand: each becomes one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
-    staggered_loops: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
+    staggered_loops: tuple[str, ...] = ()  # main loops whose epilogues consumer groups stagger
     relays: tuple[str, ...] = ()  # loads whose items go through the transposer
     ping_pong_loop: str = ""  # the consumer's replicas take its iterations in turn, each its own
     idle: tuple[IdlePlan, ...] = ()

@@ -23,7 +23,7 @@ from warploom.schedule.roles import Roles
 # in two walks is 1 % (144 to 253 cycles of arithmetic beside 176 to 272 of dots) and 2.4 % faster without
 # turns (126 to 253 beside 352 to 544; docs/log/2026-11-21-corpus-attention.md).
 _SUBSTANTIAL = 0.6
-_WORTH_A_TURN = 600
+_WORTH_PING_PONG = 600
 # Eighths of the special functions before the wait for the late dots, where nobody says: measured on
 # attention (docs/log/2026-11-21-automatic-attention-first.md).  Three groups and more keep the
 # tensor cores busy among themselves.
@@ -145,7 +145,7 @@ def _ping_pong(context: Context, groups: int, loop: Op) -> bool:
         yes, why = knobs.ping_pong, f"ping_pong={knobs.ping_pong}"
     else:
         tensor, other = phase_cycles(loop.regions[0], 1 / groups, target)
-        yes = other >= _SUBSTANTIAL * tensor and tensor + other >= _WORTH_A_TURN
+        yes = other >= _SUBSTANTIAL * tensor and tensor + other >= _WORTH_PING_PONG
         why = f"in an iteration {other:.0f} cycles of arithmetic stand beside {tensor:.0f} of dots"
     decision = "groups take turns at issuing dots" if yes else "groups issue dots as they come"
     context.told(loop, decision, why, asked=knobs.ping_pong is True and not yes)

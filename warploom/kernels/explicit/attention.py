@@ -19,7 +19,7 @@ from warploom.runtime.script import Script
 
 NEGATIVE = float("-inf")
 LN_2 = 0.6931471805599453
-TURNS = 8  # the first of the named barriers that pass the turn
+ORDER_BARRIERS = 8  # the first of the named barriers that order the consumers' products
 
 
 class Ring(Class):
@@ -172,16 +172,16 @@ class Attention(Script):
             return first + inside % width, row, min(blocks, cdiv(row + self.rows, self.block))
         return t // tiles, t % tiles * self.rows, blocks
 
-    # ---- a consumer's turn
+    # ---- a consumer's block of keys
 
-    def my_turn(self, group):
+    def order_wait(self, group):
         if self.pingpong:
-            self.named_barrier.sync(TURNS, 256, index=group, n=self.groups)
+            self.named_barrier.sync(ORDER_BARRIERS, 256, index=group, n=self.groups)
 
-    def pass_turn(self, group):
+    def order_arrive(self, group):
         if self.pingpong:
             following = self.where(group == self.groups - 1, 0, group + 1)
-            self.named_barrier.arrive(TURNS, 256, index=following, n=self.groups)
+            self.named_barrier.arrive(ORDER_BARRIERS, 256, index=following, n=self.groups)
 
     # ---- softmax
 
@@ -227,13 +227,13 @@ class Attention(Script):
         under P·V."""
         o, p, top, total = state
         self.k.wait()
-        self.my_turn(group)
+        self.order_wait(group)
         s = self.issue_scores(group)
         self.v.wait()
         self.wgmma.fence()
         self.wgmma.mma(p, self.v.block(), o)
         self.wgmma.commit_group()
-        self.pass_turn(group)
+        self.order_arrive(group)
         self.wgmma.wait_group(1)
         self.k.release()
         if masked:
@@ -386,7 +386,7 @@ class Attention(Script):
         with self.thread_group(0, 128, replicas=self.groups, name="consumer") as group:
             self.setmaxnreg(self.budgets[1])
             if group == self.groups - 1:  # group 0 begins
-                self.pass_turn(group)
+                self.order_arrive(group)
             t = queue.take()
             while t < tiles:
                 head, first_row, blocks = self.tile_at(t)

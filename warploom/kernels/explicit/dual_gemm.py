@@ -11,7 +11,7 @@ The main loop is the plain GEMM's with tiles of 128×256, and the weights need n
 
 from __future__ import annotations
 
-from warploom.kernels.explicit.parts import Products, Tiles, Turns
+from warploom.kernels.explicit.parts import Products, Stagger, Tiles
 from warploom.language import bfloat16, cdiv, int32
 from warploom.runtime.script import autotune
 
@@ -22,16 +22,16 @@ class DualGemm(Products):
     """C (m×n) = silu(A·B1ᵀ) · (A·B2ᵀ): A (m×k), B1, B2 (n×k) and C dense bf16, sums in f32.
 
     programs: CTAs of a launch at most (one for each SM).  stages: slots of the ring.  band: rows of tiles
-    that are walked together.  turns: consumers finish their tiles one after the other."""
+    that are walked together.  stagger: consumers finish their tiles one after the other."""
 
     def __init__(
-        self, programs: int = 132, stages: int = 4, band: int = 16, turns: bool = True
+        self, programs: int = 132, stages: int = 4, band: int = 16, stagger: bool = True
     ) -> None:
         super().__init__()
         self.programs = programs
         self.stages = stages
         self.band = band
-        self.turns = turns
+        self.stagger = stagger
 
     def silu(self, x):
         return x * self.rcp(1.0 + self.exp2(x * -LOG2_E))
@@ -66,20 +66,20 @@ class DualGemm(Products):
 
         with self.thread_group(0, 128, replicas=2, name="consumer") as group:
             self.setmaxnreg(232)
-            turns = Turns(group, self.turns)
+            stagger = Stagger(group, self.stagger)
             slot: int32 = 0
             phase: int32 = 0
             for t in range(first, tiles.count, programs):
                 row, col = tiles.at(t)
                 acc, slot, phase = self.multiply(
-                    group, a, b, full, empty, slot, phase, steps, turns, 256, 64
+                    group, a, b, full, empty, slot, phase, steps, stagger, 256, 64
                 )
                 out = (self.silu(acc[:, 0:128]) * acc[:, 128:256]).to(bfloat16)
                 with self.single_thread():
                     self.tma.wait_group(0, read=True)  # the tile before has left its staging
                 self.sync()
                 self.store_shared(c[group], out)
-                turns.give()
+                stagger.arrive()
                 self.fence.proxy_async()
                 self.sync()
                 with self.single_thread():

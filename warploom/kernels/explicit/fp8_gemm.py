@@ -13,7 +13,7 @@ they are in shared memory.
 
 from __future__ import annotations
 
-from warploom.kernels.explicit.parts import Products, Tiles, Turns
+from warploom.kernels.explicit.parts import Products, Stagger, Tiles
 from warploom.language import bfloat16, cdiv, float8e4nv, float32, int32
 from warploom.runtime.script import autotune
 
@@ -22,7 +22,7 @@ class Fp8Gemm(Products):
     """C (m×n) = (A·Bᵀ) scaled by rows: A (m×k), B (n×k) dense e4m3, scale_a (m), scale_b (n) f32, C bf16.
 
     programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile (it has 128 rows).
-    stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together.  turns:
+    stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together.  stagger:
     consumers finish their tiles one after the other."""
 
     pieces = 1  # a consumer's columns are summed, scaled and stored in so many pieces
@@ -33,19 +33,19 @@ class Fp8Gemm(Products):
         block_n: int = 256,
         stages: int = 3,
         band: int = 16,
-        turns: bool = False,
+        stagger: bool = False,
     ) -> None:
         super().__init__()
         self.programs = programs
         self.block_n = block_n
         self.stages = stages
         self.band = band
-        self.turns = turns
+        self.stagger = stagger
 
-    def product(self, group, a, b, full, empty, slot, phase, steps, turns):
+    def product(self, group, a, b, full, empty, slot, phase, steps, stagger):
         """64 rows of a tile as column pieces, and where the ring stands after it."""
         acc, slot, phase = self.multiply(
-            group, a, b, full, empty, slot, phase, steps, turns, self.block_n, 128
+            group, a, b, full, empty, slot, phase, steps, stagger, self.block_n, 128
         )
         return (acc,), slot, phase
 
@@ -86,14 +86,14 @@ class Fp8Gemm(Products):
 
         with self.thread_group(0, 128, replicas=2, name="consumer") as group:
             self.setmaxnreg(240)
-            turns = Turns(group, self.turns)
+            stagger = Stagger(group, self.stagger)
             slot: int32 = 0
             phase: int32 = 0
             s_phase: int32 = 0
             for t in range(first, tiles.count, programs):
                 row, col = tiles.at(t)
                 sums, slot, phase = self.product(
-                    group, a, b, full, empty, slot, phase, steps, turns
+                    group, a, b, full, empty, slot, phase, steps, stagger
                 )
                 self.mbarrier.wait(scales_full, s_phase)
                 by_row = self.load_shared(scale_a.block([64], at=[group]))
@@ -105,7 +105,7 @@ class Fp8Gemm(Products):
                     self.sync()
                     self.store_shared(c[group], out.to(bfloat16))
                     if i == self.pieces - 1:
-                        turns.give()
+                        stagger.arrive()
                         self.mbarrier.arrive(scales_empty, by="warp")
                     self.fence.proxy_async()
                     self.sync()
@@ -156,12 +156,12 @@ class Fp8GemmPromoted(Fp8Gemm):
         pieces: int = 1,
         stages: int = 4,
         band: int = 16,
-        turns: bool = False,
+        stagger: bool = False,
     ) -> None:
-        super().__init__(programs, block_n, stages, band, turns)
+        super().__init__(programs, block_n, stages, band, stagger)
         self.pieces = pieces
 
-    def product(self, group, a, b, full, empty, slot, phase, steps, turns):
+    def product(self, group, a, b, full, empty, slot, phase, steps, stagger):
         width = self.block_n // self.pieces
         totals = [
             self.register_tensor(dtype=float32, shape=[64, width], init=0.0)
@@ -181,7 +181,7 @@ class Fp8GemmPromoted(Fp8Gemm):
                     self.mbarrier.arrive(empty[slot], by="warp")
                 totals = [totals[j] + part if j == i else totals[j] for j in range(self.pieces)]
             slot, phase = self.ring_next(slot, phase, self.stages)
-        turns.take()
+        stagger.wait()
         return totals, slot, phase
 
 
@@ -191,9 +191,9 @@ class TunedFp8Gemm(Fp8Gemm):
     kind."""
 
 
-@autotune("block_n, pieces, turns", [[192, 1, False], [256, 2, True]])
+@autotune("block_n, pieces, stagger", [[192, 1, False], [256, 2, True]])
 @autotune("band", [8, 16])
 class TunedFp8GemmPromoted(Fp8GemmPromoted):
     """Fp8GemmPromoted with the tile and the order that are fastest for its arguments: 192 columns have the
-    longer products, 256 fewer bytes to load, and which of them fills the last turn of programs depends
+    longer products, 256 fewer bytes to load, and which of them fills the last wave of programs depends
     on the size."""

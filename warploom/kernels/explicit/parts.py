@@ -9,7 +9,7 @@ from warploom.explicit.script import Class
 from warploom.language import cdiv, float32, int32
 from warploom.runtime.script import Script
 
-TURNS = 8  # the first of the named barriers that hand the turn over
+ORDER_BARRIERS = 8  # the first of the named barriers that order the consumers
 
 
 class Tiles(Class):
@@ -25,8 +25,8 @@ class Tiles(Class):
         self.count = self.rows * self.columns
 
     def programs(self, most: int):
-        """The fewest programs, of `most`, that take no more turns (512 tiles on 132 multiprocessors: 4
-        turns, for which 128 suffice, and what idles draws no power)."""
+        """The fewest programs, of `most`, that take no more waves (512 tiles on 132 multiprocessors: 4
+        waves, for which 128 suffice, and what idles draws no power)."""
         return cdiv(self.count, max(cdiv(self.count, most), 1))
 
     def at(self, t):
@@ -38,7 +38,7 @@ class Tiles(Class):
         return (done + inside % rows) * self.block_m, inside // rows * self.block_n
 
 
-class Turns(Class):
+class Stagger(Class):
     """Two consumers finish their tiles one after the other.  The first time the second one waits for the
     first; from then on it is that much behind, and the arithmetic at the end of one consumer's tile runs
     while the tensor core multiplies for the other."""
@@ -47,21 +47,21 @@ class Turns(Class):
         self.group = group
         self.wanted = wanted
         if wanted and group == 1:  # group 0 begins
-            self.give()
+            self.arrive()
 
-    def take(self):
+    def wait(self):
         if self.wanted:
-            self.named_barrier.sync(TURNS, 256, index=self.group, n=2)
+            self.named_barrier.sync(ORDER_BARRIERS, 256, index=self.group, n=2)
 
-    def give(self):
+    def arrive(self):
         if self.wanted:
-            self.named_barrier.arrive(TURNS, 256, index=1 - self.group, n=2)
+            self.named_barrier.arrive(ORDER_BARRIERS, 256, index=1 - self.group, n=2)
 
 
 class Products(Script):
     """Scripts whose two consumers multiply what a producer brings through one ring."""
 
-    def multiply(self, group, a, b, full, empty, slot, phase, steps, turns, columns, depth):
+    def multiply(self, group, a, b, full, empty, slot, phase, steps, stagger, columns, depth):
         """A group's 64 rows of a tile, columns wide, over `steps` slots of depth elements of k; and where the
         ring stands after it.  One product is in flight while the next one is issued."""
         acc = self.register_tensor(dtype=float32, shape=[64, columns])
@@ -77,7 +77,7 @@ class Products(Script):
                 self.mbarrier.arrive(empty[previous], by="warp")
             previous = slot
             slot, phase = self.ring_next(slot, phase, self.stages)
-        turns.take()  # before the wait: the assembler keeps arithmetic behind a wait, not a turn
+        stagger.wait()  # before the wait: the assembler keeps arithmetic behind a wait, not a named barrier
         self.wgmma.wait_group(0)
         if steps > 0:
             self.mbarrier.arrive(empty[previous], by="warp")

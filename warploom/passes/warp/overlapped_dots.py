@@ -344,5 +344,5 @@ def _bound(first: Copy, point: SplitPoint, between: tuple[Value, Value] | None) 
 
     if between is not None:
         low, high = (moved(v, arith.add, arith.sub) for v in between)
-        at = arith.minimum(b, arith.maximum(b, at, low), high, hint="turn")
+        at = arith.minimum(b, arith.maximum(b, at, low), high, hint="iteration")
     return moved(at, arith.sub, arith.add)

@@ -13,7 +13,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
-from tests.e2e.gemms import IN_TURN, Gemm
+from tests.e2e.gemms import PING_PONG, Gemm
 from warploom.check import check
 from warploom.errors import CompileError, WarploomWarning
 from warploom.ir.core import Func, Level, Op, Region, walk
@@ -73,7 +73,7 @@ def arguments(m: int, k: int, n: int = 64) -> list[Any]:
 
 def meta(way: str, **knobs: Any) -> dict[str, Any]:
     blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
-    return {**blocks, "WAY": way, **IN_TURN, **knobs}
+    return {**blocks, "WAY": way, **PING_PONG, **knobs}
 
 
 @pytest.mark.parametrize("groups", [2, 3])
@@ -116,7 +116,7 @@ def test_the_turn_is_needed() -> None:
     that has not come yet for full."""
     case = Gemm(128, 256, 96, blocks=(64, 64, 32), programs=1)
     args = case.args(*case.arrays(np.random.default_rng(0)))
-    kernel = road.compile_for(case.jit, args, 1, {**case.meta, **IN_TURN})
+    kernel = road.compile_for(case.jit, args, 1, {**case.meta, **PING_PONG})
     placed = kernel.lowered.at(Level.PLACED)
     turns = [o for o in walk(placed.body) if o.kind is smem.named_barrier]
     assert turns and check(placed, [(args, (1,))]).ok
@@ -160,7 +160,7 @@ def test_a_tile_that_a_group_cannot_hold() -> None:
     case = Gemm(300, 300, 64, blocks=(128, 256, 32))
     args = case.args(*case.arrays(np.random.default_rng(0)))
     with pytest.warns(WarploomWarning, match="256 registers a thread"):
-        kernel = road.compile_for(case.jit, args, 2, {**case.meta, **IN_TURN})
+        kernel = road.compile_for(case.jit, args, 2, {**case.meta, **PING_PONG})
     assert not kernel.schedule.ping_pong_loop and kernel.schedule.split.count == 2
 
 
