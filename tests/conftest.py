@@ -42,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    gc.freeze()  # pytest collects garbage twice before it ends, which took each worker some seconds
     if not hasattr(session.config, "workerinput"):  # once, after the workers
         from tests import nvrtc_cache
 
@@ -74,7 +75,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """A tenth of the suite's time went to garbage collections, which looked through all modules and what tests
     keep, and found little: what is there now is never looked at again, and collections are rare."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
 

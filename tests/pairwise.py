@@ -31,3 +31,27 @@ def pairwise(*axes: Sequence[Any]) -> list[Any]:
 
 def _pairs(row: Sequence[int]) -> set[tuple[int, int, int, int]]:
     return {(i, row[i], j, row[j]) for i, j in itertools.combinations(range(len(row)), 2)}
+
+
+def every(n: int, rows: Sequence[Any], first: int = 0) -> list[Any]:
+    """The rows from the first on, each n-th; the others are marked thorough."""
+    return [
+        pytest.param(
+            *(row if isinstance(row, tuple) else (row,)),
+            marks=() if i % n == first else pytest.mark.thorough,
+        )
+        for i, row in enumerate(rows)
+    ]
+
+
+def diagonals(n: int, *axes: Sequence[Any]) -> list[Any]:
+    """Rows of the product of `axes`, in its order, of which each n-th diagonal is run: each value stands in one,
+    where no axis is shorter than n.  The others are marked thorough."""
+    rows = itertools.product(*(range(len(a)) for a in axes))
+    return [
+        pytest.param(
+            *(a[i] for a, i in zip(axes, row, strict=True)),
+            marks=pytest.mark.thorough if sum(row) % n else (),
+        )
+        for row in rows
+    ]

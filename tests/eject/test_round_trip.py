@@ -13,6 +13,7 @@ from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
 from tests.eject.corpus import cases
 from tests.eject.owned import owned, same_program
 from tests.explicit.test_spelling import Cluster, Machinery, Numbers
+from tests.pairwise import every
 from warploom import Script
 from warploom.explicit.translate import kernel_parameters
 from warploom.ir.types import Pointer
@@ -113,7 +114,7 @@ def aligned(script: Any) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", every(2, [*SCRIPTS]))
 def test_scripts_too(name: str, tmp_path: Path) -> None:
     """What was written by hand is ejected as well, and once more what came out."""
     compiled = SCRIPTS[name].compile(aligned(SCRIPTS[name]))

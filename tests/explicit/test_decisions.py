@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -77,7 +78,22 @@ def report(case: str) -> CheckReport:
     return check(script._lowered(request).placed)
 
 
-@pytest.mark.parametrize("case", HARMFUL)
+# Like others here, but for when: these run for long.
+RARE = {
+    "very late wait",
+    "arrival up to a late iteration, doubled",
+    "again in a very late iteration",
+    "arrival hangs on three arguments",
+    "wait hangs on two arguments",
+    "arrival hangs on the block and an argument",
+}
+
+
+def often(cases: Iterable[str]) -> list[Any]:
+    return [pytest.param(c, marks=pytest.mark.thorough if c in RARE else ()) for c in cases]
+
+
+@pytest.mark.parametrize("case", often(HARMFUL))
 def test_what_does_harm_is_never_proved(case: str) -> None:
     found = report(case)
     assert not found.ok
@@ -90,7 +106,7 @@ def test_what_does_harm_is_never_proved(case: str) -> None:
         assert found.verdict is Verdict.BROKEN, str(found)
 
 
-@pytest.mark.parametrize("case", RIGHT)
+@pytest.mark.parametrize("case", often(RIGHT))
 def test_what_is_right_is_proved(case: str) -> None:
     found = report(case)
     assert found.verdict is Verdict.PROVED, str(found)
@@ -107,7 +123,7 @@ def test_tiles_of_different_lengths_are_proved(case: str) -> None:
     assert found.verdict is Verdict.PROVED, str(found)
 
 
-@pytest.mark.parametrize("late", (0, 4, 60, 300))
+@pytest.mark.parametrize("late", (0, 4, 60, pytest.param(300, marks=pytest.mark.thorough)))
 def test_tasks_that_go_on_by_the_same_are_proved_and_others_never(late: int) -> None:
     script: Any = Drained(late)
     x = np.zeros((64, 64), ml_dtypes.bfloat16)

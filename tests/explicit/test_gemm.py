@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.canonical import canonical_text
+from tests.pairwise import every
 from warploom.check import check
 from warploom.ir.parser import parse_func
 from warploom.kernels.explicit.gemm import Gemm
@@ -79,7 +80,7 @@ def test_clusters_compute_the_product(ctas: int, share: str) -> None:
         assert np.array_equal(c.view(np.uint16), want.view(np.uint16))
 
 
-@pytest.mark.parametrize(("ctas", "share"), CLUSTERS)
+@pytest.mark.parametrize(("ctas", "share"), every(2, CLUSTERS))
 def test_clusters_compile_and_their_protocol_is_proved(ctas: int, share: str) -> None:
     found = clustered(ctas, share).resources
     assert found.problems() == () and found.registers == 168

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.pairwise import every
 from warploom.check import check
 
 LESSONS = sorted((Path(__file__).parents[2] / "docs" / "lessons").glob("0*.py"))
@@ -54,7 +55,7 @@ def test_it_computes_the_product(path: Path) -> None:
     assert np.array_equal(c.view(np.uint16), want.view(np.uint16))
 
 
-@each
+@pytest.mark.parametrize("path", every(2, LESSONS), ids=lambda p: p.stem)
 def test_it_is_proved(path: Path) -> None:
     report = check(compiled(path).placed)
     assert report.ok, str(report)

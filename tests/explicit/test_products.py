@@ -11,6 +11,7 @@ import pytest
 
 from tests import sass
 from tests.explicit.products import BF16, PRODUCTS, SHAPES, Product
+from tests.pairwise import every
 from warploom.check import check
 
 needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
@@ -30,14 +31,14 @@ def test_it_compiles_without_spills(product: Product) -> None:
     assert found.threads == 384 and found.registers == 168
 
 
-@each
+@pytest.mark.parametrize("product", every(2, PRODUCTS), ids=lambda p: p.name)
 def test_the_protocol_is_proved(product: Product) -> None:
     report = check(compiled(product.name).placed)
     assert report.ok, str(report)
     assert not report.not_recurring
 
 
-@each
+@pytest.mark.parametrize("product", every(2, PRODUCTS), ids=lambda p: p.name)
 @needs_nvdisasm
 def test_no_move_stands_between_products(product: Product) -> None:
     opcode = "QGMMA" if "*fp8e4nv:16" in product.signature else "HGMMA"

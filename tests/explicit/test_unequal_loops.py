@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import warploom as wl
+from tests.pairwise import diagonals
 from warploom.check import Verdict
 from warploom.language import bfloat16, float32, int32
 
@@ -102,8 +103,10 @@ def verdict(count, mistake=None):
     return Unequal(count, mistake).check(x, x, x, 5, 3).verdict
 
 
-@pytest.mark.parametrize("mistake", ["released too early", "a slot further"])
-@pytest.mark.parametrize("count", ["from the 40th on", "every 40 more"])
+@pytest.mark.parametrize(
+    ("mistake", "count"),
+    diagonals(2, ["released too early", "a slot further"], ["from the 40th on", "every 40 more"]),
+)
 def test_mistakes_of_late_iterations_with_an_inner_loop_are_found(count, mistake):
     """The 40 iterations before, in which it does not run, recur by themselves."""
     assert verdict(count, mistake) is Verdict.BROKEN

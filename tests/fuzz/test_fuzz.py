@@ -30,7 +30,7 @@ SCRIPTS = range(0, 12)
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(first, marks=pytest.mark.thorough if i % 2 else ())
+        pytest.param(first, marks=pytest.mark.thorough if i % 5 else ())
         for i, first in enumerate(SEEDS[::CHUNK])
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from warploom.analysis.bounds import Bounds
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import Interval, exactly
@@ -114,7 +115,7 @@ def test_a_column_walked_back_is_one_of_the_array() -> None:
     assert not t.nonnegative(back - one)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.data())
 @pytest.mark.parametrize(
     "names", (("n", "column", "odd"), ("m", "group", "rows", "row"), ("tile", "rest", "n"))

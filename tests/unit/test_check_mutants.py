@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,7 +104,17 @@ def test_a_checker_that_does_not_turn_the_condition_is_caught() -> None:
     assert not found(late, trials_of("gemm", -2)).is_missed
 
 
-@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"gemm"}))
+SECONDS = {"dual GEMM, store task", "FP8 GEMM, promoted, store task", "attention"}  # of their kind
+
+
+def rare(*names: str) -> list[Any]:
+    """The programs with these marked thorough."""
+    return [pytest.param(n, marks=pytest.mark.thorough if n in names else ()) for n in PROGRAMS]
+
+
+@pytest.mark.parametrize(
+    "name", [p for p in rare(*SECONDS, "attention, causal") if p.values != ("gemm",)]
+)
 def test_every_harmful_mutant_of_the_librarys_programs_is_found(name: str) -> None:
     """Four of each, spread over the program, on its smallest and its largest input; for four groups the
     largest takes half a minute, and the smallest has a group that sits out."""
@@ -173,9 +184,12 @@ def test_harmless_ones_are_proved(change: str, op: str, family: str, condition: 
         # No step is run where a number is 0.
         ("dual GEMM", "only if", "mbarrier_expect", "always", "K >= 1", 5),
         # Only the inputs that lengthen its loop come to it.
-        ("attention", "only if", "named_barrier", "block", "block * block != 1", -1),
+        pytest.param(
+            "attention", "only if", "named_barrier", "block", "block * block != 1", -1,
+            marks=pytest.mark.thorough,
+        ),
     ],
-)
+)  # fmt: skip
 def test_harmless_ones_that_go_by_a_loop_are_proved(
     name: str, change: str, op: str, family: str, condition: str, run: int
 ) -> None:
@@ -185,13 +199,7 @@ def test_harmless_ones_that_go_by_a_loop_are_proved(
     assert verdict.verdict is Verdict.PROVED, verdict.message
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.thorough if name == "attention, four groups" else ())
-        for name in PROGRAMS
-    ],
-)
+@pytest.mark.parametrize("name", rare(*SECONDS, "attention, four groups"))
 def test_the_programs_are_proved_at_the_launch_that_mutants_get(name: str) -> None:
     """Else no harmless mutant could be: loops over drawn tiles, and in parts that few tiles come to."""
     p = program(name)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import warploom as wl
 import warploom.codegen
 import warploom.language as tl
+from tests.examples import examples
 from tests.unit.codegen_kernels import SIZES, kernel, placed
 from warploom.codegen.emit import emit
 from warploom.codegen.lower_arith import expression
@@ -174,7 +175,7 @@ def numbers(dtype: str) -> st.SearchStrategy[int]:
     return near | st.integers(int(info.min), int(info.max))
 
 
-@settings(deadline=None, derandomize=True, max_examples=600)
+@settings(deadline=None, derandomize=True, max_examples=examples(600))
 @given(st.data(), st.sampled_from(BINARY + UNARY), st.sampled_from(INTS))
 def test_integer_expressions(data: st.DataObject, kind: OpKind, dtype: str) -> None:
     bits, signed = DTYPES[dtype].bits, dtype[0] == "i"

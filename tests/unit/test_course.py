@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from warploom.check.cases import Steering
 from warploom.check.course import Course, Courses
 from warploom.check.dependence import Condition, Dependence, Source
@@ -82,7 +83,7 @@ def of_each(func: Func, hold: Callable[[Op, list[bool]], bool]) -> None:
             assert hold(o, seen), (str(o.kind.name), numbers, seen)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(loops())
 def test_conditions_go_along_a_loop_as_is_said(func: Func) -> None:
     solver = Solver(Dependence(func), Steering(func))
@@ -97,7 +98,7 @@ def test_conditions_go_along_a_loop_as_is_said(func: Func) -> None:
     of_each(func, hold)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(loops())
 def test_a_comparison_comes_to_what_is_said(func: Func) -> None:
     sums = Solver(Dependence(func), Steering(func)).sums

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.random_numbers import (
     Author,
     Meaningless,
@@ -34,7 +35,7 @@ from warploom.ir.types import DType, Pointer, Scalar, Tile, f32, i1, i8, i16, i3
 # ---- soundness
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**40))
 @example(2876)  # x - x where x is more than something else
 def test_all_that_is_said_of_random_functions_holds(seed: int) -> None:
@@ -71,7 +72,7 @@ def made(kind: OpKind, t: Type, **attrs: Any) -> Op:
     return b.ops[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("kind", NUMERIC, ids=lambda k: k.name)
 def test_a_rule_says_only_what_holds_of_all_numbers(kind: OpKind, data: st.DataObject) -> None:
@@ -85,7 +86,7 @@ def test_a_rule_says_only_what_holds_of_all_numbers(kind: OpKind, data: st.DataO
             assert is_in(found, element(o, list(numbers), wraps)), (numbers, found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_a_conversion_says_only_what_holds_of_all_numbers(data: st.DataObject) -> None:
     dtype, to = data.draw(DTYPES), data.draw(st.sampled_from((i1, i8, u8, i16, i32, u32, i64)))
@@ -117,7 +118,7 @@ def rows(draw: st.DrawFn, dtype: DType, n: int) -> list[int]:
     return [min(max(x, low), high) for x in each]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("kind", [*NUMERIC, arith.cast], ids=lambda k: k.name)
 def test_a_rule_says_only_what_holds_along_an_axis(kind: OpKind, data: st.DataObject) -> None:

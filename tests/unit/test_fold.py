@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from warploom.ir.core import OpKind
 from warploom.ir.fold import fold, round_float, wrap
 from warploom.ir.ops import arith
 from warploom.ir.types import DTYPES, bf16, f8e4m3, f16, f32, f64, i8, i32, u8
 
-many = settings(max_examples=300, deadline=None, derandomize=True)
+many = settings(max_examples=examples(300), deadline=None, derandomize=True)
 INTEGERS = [d for d in DTYPES.values() if d.kind in ("int", "uint")]
 
 NUMPY: dict[OpKind, object] = {

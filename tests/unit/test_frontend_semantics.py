@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import warploom as wl
 import warploom.language as tl
+from tests.examples import examples
 from tests.unit.tracing import kinds, launch, trace
 from warploom.errors import WarploomError
 from warploom.frontend.coerce import Const, Emitter, translating
@@ -234,7 +235,7 @@ class _NumPy:
         return np.minimum(np.asarray(x, np.int32), np.asarray(y, np.int32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(text=expressions, seed=st.integers(0, 2**16))
 def test_expressions_equal_numpy(tmp_path_factory: Any, text: str, seed: int) -> None:
     source = f"""
@@ -395,7 +396,7 @@ def nested_helper_names(x_ptr, n):
     tl.store(x_ptr, x)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(n=st.integers(0, 6))
 def test_elif_chain(n: int) -> None:
     out = np.zeros(1, np.int32)

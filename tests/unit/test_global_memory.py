@@ -16,6 +16,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e.test_attention import compiled as attention_of
 from tests.eject.test_round_trip import aligned as aligned_signature
+from tests.examples import examples
 from tests.mutants.programs import program
 from warploom import Script
 from warploom.check import Case, Verdict, check
@@ -384,7 +385,7 @@ def stores(draw: Any) -> tuple[Func, Any, int, str]:
     return parse_func(text), lambda *x: place(*x) * factor, n, r.step
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(stores())
 def test_never_proved_where_two_programs_meet(case: tuple[Func, Any, int, str]) -> None:
     func, place, size, step = case
@@ -418,7 +419,7 @@ def _keep(report: GlobalMemory, programs: int, n: int) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(stores())
 def test_a_launch_is_decided_word_by_word(case: tuple[Func, Any, int, str]) -> None:
     func, place, size, step = case

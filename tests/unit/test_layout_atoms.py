@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.layouts import covers, equivalent
 from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
 
@@ -87,7 +88,7 @@ shapes = st.lists(st.integers(1, 96), min_size=1, max_size=3).filter(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(shapes, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.data())
 def test_coalesced_holds_everything(
     shape: list[int], itemsize: int, warps: int, data: st.DataObject

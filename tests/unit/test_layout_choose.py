@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.layouts import layouts
 from tests.unit.test_layout_linear import numbered, spread
 from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
@@ -21,7 +22,7 @@ from warploom.layout.choose import (
 )
 from warploom.layout.shared import Geometry, byte_offset
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(40), deadline=None)
 ROWS = Geometry((64, 64), 2, 1, 128)
 COLUMNS = Geometry((64, 64), 2, 0, 128)
 

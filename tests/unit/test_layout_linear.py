@@ -5,10 +5,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.layouts import covers, equivalent, layouts
 from warploom.layout import Layout, blocked, wgmma_acc
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(40), deadline=None)
 
 
 def spread(x: Layout, tile: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from warploom.check.dependence import Dependence
 from warploom.check.sums import Sums
 from warploom.ir.build import const
@@ -72,7 +73,7 @@ def counted(func: Func, numbers: tuple[int, ...]) -> int:
     raise AssertionError("there is no loop")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(loops())
 def test_no_loop_runs_more_often_than_is_said(func: Func) -> None:
     (loop,) = (o for o in func.body.ops if o.kind is control.for_)
