@@ -35,24 +35,13 @@ Scope = dict[str, Binding]
 
 def assigned_names(body: Iterable[ast.stmt]) -> set[str]:
     """Names that some statement assigns, at any depth."""
-    return {name for statement in body for name in _assigned(statement)}
-
-
-def _assigned(statement: ast.stmt) -> frozenset[str]:
-    """Kept with the statement: each loop and branch around it asks again."""
-    kept: frozenset[str] | None = getattr(statement, "_assigned", None)
-    if kept is not None:
-        return kept
-    found, todo = set[str](), [*vars(statement).values()]
+    found, todo = set[str](), list[Any](body)
     for node in todo:  # which grows on the way
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
-        elif isinstance(node, ast.stmt):
-            found |= _assigned(node)
         elif isinstance(node, ast.AST | list):
             todo += node if isinstance(node, list) else vars(node).values()
-    statement._assigned = kept = frozenset(found)  # type: ignore[attr-defined]
-    return kept
+    return found
 
 
 def tuple_like(x: tuple[Any, ...], parts: Iterable[Any]) -> tuple[Any, ...]:

@@ -69,11 +69,6 @@ class Geometry:
         return self.swizzle // UNIT_BYTES - 1 if self.swizzle else 0
 
     @property
-    def period_bytes(self) -> int:
-        """The permutation repeats after so many bytes: 1024, 512 or 256; 16 without one."""
-        return 8 * self.swizzle if self.swizzle else UNIT_BYTES
-
-    @property
     def row_strides(self) -> tuple[int, ...]:
         """For each axis the rows from one coordinate to the next; 0 for the inner axis."""
         strides, step = [0] * len(self.shape), 1

@@ -105,10 +105,6 @@ class MatrixUnit:
         asked = a, b, accumulator, scale
         return next((p for p in self.products if (p.a, p.b, p.accumulator, p.scale) == asked), None)
 
-    def takes_along_mn(self, bits: int) -> bool:
-        """May an operand of elements this wide lie along M or N in shared memory?"""
-        return bits in self.along_mn
-
     def k_step(self, bits: int) -> int:
         """Elements of K that one instruction takes of operands this wide."""
         return self.k_bytes * 8 // bits
