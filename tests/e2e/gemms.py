@@ -11,12 +11,9 @@ import ml_dtypes
 import numpy as np
 
 import warploom as wl
+from corpus.described_gemms import gemm_device_descriptors, gemm_host_descriptors
 from tests.e2e import road
-from warploom.kernels.gemm import (
-    gemm_device_descriptors,
-    gemm_host_descriptors,
-    gemm_pointers,
-)
+from warploom.kernels.gemm import gemm_pointers
 
 DTYPES: dict[str, Any] = {
     "f16": np.float16,

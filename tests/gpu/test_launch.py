@@ -11,8 +11,9 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from corpus.described_gemms import gemm_host_descriptors
 from warploom.errors import LaunchError, WarploomWarning
-from warploom.kernels.gemm import gemm_host_descriptors, gemm_pointers
+from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime import worker
 from warploom.runtime.launch import driver
 

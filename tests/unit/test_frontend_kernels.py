@@ -12,6 +12,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from corpus import described_gemms
 from tests.unit.tracing import kinds, launch, trace
 from warploom.frontend.signature import DescriptorType, expand
 from warploom.frontend.translate import translate
@@ -369,7 +370,7 @@ def test_library_gemm_descriptors(trans_a: bool, trans_b: bool) -> None:
     leading = [x.shape[1] for x in (stored_a, stored_b)]
     c = np.zeros((m, n), np.float16)
     launch(
-        gemm.gemm_device_descriptors,
+        described_gemms.gemm_device_descriptors,
         3,
         stored_a,
         stored_b,
@@ -390,7 +391,7 @@ def test_library_gemm_descriptors(trans_a: bool, trans_b: bool) -> None:
         DescriptorType((32, 48), f16),
     ]
     func = translate(
-        gemm.gemm_host_descriptors.fn, [*host, *[Scalar(i32)] * 3], {**BLOCKS, **flags}
+        described_gemms.gemm_host_descriptors.fn, [*host, *[Scalar(i32)] * 3], {**BLOCKS, **flags}
     )
     verify(func)
     c = np.zeros((m, n), np.float16)
