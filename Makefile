@@ -56,7 +56,7 @@ $(VENV)/.ready: pyproject.toml
 	@test -n "$(BASE_PYTHON)" || { echo "No Python >= 3.11 found: make BASE_PYTHON=/path/to/it"; exit 1; }
 	test -x $(PYTHON) || $(BASE_PYTHON) -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
-	-$(PYTHON) -m compileall -q -j 0 -x '/(pip|mypy|mypyc|setuptools|virtualenv|fontTools)/' $(VENV)/lib  # as pip would, on all cores
+	-$(PYTHON) -m compileall -qq -j 0 -x '/(pip|mypy|mypyc|setuptools|virtualenv|fontTools)/' $(VENV)/lib  # as pip would, on all cores
 	touch $@
 
 clean:
