@@ -66,7 +66,7 @@ KERNELS = {  # name -> peer of the benchmark that has its configurations, and a 
     "GEMM, B along N": ("warploom", "bf16 NN 4096x4096x4096"),
     "GEMM, 64 rows": ("warploom", "bf16 TN 64x8192x8192"),
     "row-wise e4m3": ("warploom_fp8", "e4m3 rowwise TN 4096x4096x4096"),
-    "row-wise e4m3, B transposed": ("warploom_fp8", "e4m3 rowwise NN 4096x4096x4096"),
+    "row-wise e4m3, B in KxN": ("warploom_fp8", "e4m3 rowwise NN 4096x4096x4096"),
     "row-wise e4m3, promoted": ("warploom_fp8_promoted", "e4m3 rowwise TN 4096x4096x4096"),
     "attention, d = 128": ("warploom_auto_attention", "bf16 attention B4 H16 S4096 D128 full"),
     "attention, d = 128, causal": (

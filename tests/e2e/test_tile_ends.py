@@ -117,10 +117,10 @@ def test_the_knob_overrules() -> None:
     ).schedule.staggered_loops
 
 
-def test_what_has_no_turns_to_take() -> None:
+def test_what_has_no_epilogues_to_stagger() -> None:
     meta = {"num_consumer_groups": 1, "BLOCK_M": 64, "stagger_epilogues": True}
     with pytest.raises(wl.CompileError) as e:
         staggered({**meta, "strict": True})
-    assert e.value.code == "not-as-asked" and "turns" in str(e.value)
-    with pytest.warns(wl.WarploomWarning, match="in turns"):
+    assert e.value.code == "not-as-asked" and "stagger" in str(e.value)
+    with pytest.warns(wl.WarploomWarning, match="stagger"):
         assert not staggered(meta).schedule.staggered_loops
