@@ -23,9 +23,8 @@ from warploom.target import Target
 MANY = 1 << 12  # steps at which it has to be worth it
 WORTH = 0.9  # of the time of fewer CTAs: costs are not known better than that
 ROOM = 0.3  # of shared memory, for the parts that CTA 0 gets: rings want the rest
-WHOLE = (
-    0.75  # of the multiprocessors have room for clusters of more than two, which lie within GPCs
-)
+# Of the multiprocessors, those with room for clusters of so many, which lie within one part of a chip each.
+WHOLE = {2: 0.97, 4: 0.75, 8: 0.75}
 
 
 def with_shares(context: Context, schedule: Schedule, launch: Launch) -> Schedule:
@@ -85,8 +84,7 @@ def _shares(context: Context, schedule: Schedule, launch: Launch) -> Shares | No
 
 def most_programs(target: Target, ctas: int) -> int:
     """How many programs of so many CTAs there may be, so that all run at once."""
-    whole = target.multiprocessors * (1 if ctas == 2 else WHOLE)
-    return int(whole) // ctas
+    return int(target.multiprocessors * WHOLE[ctas]) // ctas
 
 
 Time = Callable[[int, int, int], float]
