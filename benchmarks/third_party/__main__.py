@@ -16,10 +16,12 @@ The libraries must be importable: liger-kernel 0.8.5, flash-linear-attention 0.6
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import math
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,6 +30,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,7 @@ def one(name: str, args: argparse.Namespace) -> None:
     """The process of one operator: prints what it found as the last line."""
     from benchmarks.third_party.launches import serve
 
+    faulthandler.dump_traceback_later(0.7 * args.seconds)  # where it is stuck
     serve(pretend=not (args.gpu or args.tune))
     if args.tune:
         from benchmarks.third_party.beside import tune
@@ -75,7 +79,13 @@ class Child:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the child
         environment = os.environ | (own if caches else {})
         self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=self._log, text=True, env=environment
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=self._log,
+            text=True,
+            env=environment,
+            start_new_session=True,
         )
 
     def until(self, word: str) -> str | None:
@@ -86,8 +96,13 @@ class Child:
             try:
                 return found.result(timeout=self._limit)
             except TimeoutError:
-                self._process.kill()
+                self._end()
                 return None
+
+    def _end(self) -> None:
+        """With what it has started, which may hold its output open."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _lines(self, word: str) -> str | None:
         assert self._process.stdout is not None
@@ -103,8 +118,8 @@ class Child:
 
     def found(self) -> dict[str, Any]:
         text = self.until("FOUND ")
+        self._end()
         if text is not None:
-            self._process.kill()
             self._process.wait()
             found: dict[str, Any] = json.loads(text)
             return found
