@@ -11,12 +11,12 @@ import pytest
 from tests.e2e import road
 from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
 from tests.explicit.products import BF16
+from tests.pairwise import diagonals
 from warploom.runtime.compiled import CompiledKernel
 
 FIRSTS = list({p.name: p for p in reversed(PRODUCTS + GEMMS)}.values())[::-1]  # one of each kind
 ALIGNED, ODD, NO_STEP = (192, 160, 400), (135, 67, 133), (5, 16, 0)
 
-firsts = pytest.mark.parametrize("product", FIRSTS, ids=str)
 # Ping-pong tiles and a task that stores are proved together, other pairs that differ in a dtype or a width one
 # of the two.
 TOGETHER = ("gemm-ping-pong", "gemm-task")
@@ -41,8 +41,9 @@ def compiled(product: LibraryProduct) -> CompiledKernel:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.filterwarnings("ignore:(?s).*not-as-asked")  # rows that TMA can't load
-@firsts
-@pytest.mark.parametrize("shape", [ALIGNED, ODD, NO_STEP], ids=["aligned", "odd", "no-step"])
+@pytest.mark.parametrize(
+    ("product", "shape"), diagonals(2, FIRSTS, [ALIGNED, ODD, NO_STEP]), ids=str
+)
 def test_exact_data_comes_out_bit_equal(
     product: LibraryProduct, shape: tuple[int, int, int]
 ) -> None:

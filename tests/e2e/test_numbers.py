@@ -13,6 +13,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from tests.eject.owned import owned, same_program
+from tests.pairwise import diagonals
 from warploom.errors import CompileError
 from warploom.ir.core import Level, walk
 from warploom.ir.ops import mma, smem, task, tile, tma
@@ -100,9 +101,12 @@ def kinds(compiled: CompiledKernel, level: Level = Level.WARP) -> list[str]:
     return [o.kind.name for o in walk(compiled.lowered.at(level).body)]
 
 
-@pytest.mark.parametrize("how", ["begin", "end", "all"])
-@pytest.mark.parametrize(("m", "n", "k"), [(300, 100, 200), (1, 8, 0), (128, 64, 64)])
-def test_drawn_tiles(how: str, m: int, n: int, k: int) -> None:
+@pytest.mark.parametrize(
+    ("how", "size"),
+    diagonals(2, ["begin", "end", "all"], [(300, 100, 200), (1, 8, 0), (128, 64, 64)]),
+)
+def test_drawn_tiles(how: str, size: tuple[int, int, int]) -> None:
+    m, n, k = size
     args = drawing(m, n, k)
     compiled, expected = road.check_equal(drawn, args, 2, {**TWO, "HOW": how}, ORDERS, levels=True)
     np.testing.assert_array_equal(expected[2], args[0].astype(np.float32) @ args[1])
@@ -258,8 +262,7 @@ def in_a_row(
         u += tl.num_programs(0)
 
 
-@pytest.mark.parametrize("k", [0, 64, 200])
-@pytest.mark.parametrize("groups", [0, 2])
+@pytest.mark.parametrize(("k", "groups"), diagonals(2, [0, 64, 200], [2, 0]))
 def test_loops_in_a_row(k: int, groups: int) -> None:
     """Draws in an `if`, numbers that only stores need; loops of no iteration among them."""
     m, n = 300, 3 * 64

@@ -11,6 +11,7 @@ import pytest
 import warploom as wl
 from tests.e2e import road
 from tests.e2e.shared_operands import descriptors, gated_scores, three_products
+from tests.pairwise import diagonals
 from warploom.ir.core import Level, walk
 from warploom.ir.ops import mma
 from warploom.runtime.compiled import CompiledKernel
@@ -50,8 +51,7 @@ def check(args: Any, meta: dict[str, Any], columns: list[int]) -> CompiledKernel
     return compiled
 
 
-@pytest.mark.parametrize("pad", [0, 4, 1], ids=["tma", "cp_async", "registers"])
-@pytest.mark.parametrize("transposed", [False, True], ids=["k-by-n", "n-by-k"])
+@pytest.mark.parametrize(("transposed", "pad"), diagonals(2, [False, True], [0, 4, 1]))
 def test_three_dots_become_one(transposed: bool, pad: int) -> None:
     """Whoever fills the ring, the right operands lie side by side, along rows or across them."""
     compiled = check(arguments(transposed, pad), {**TILES, **TWO, "TRANSPOSED": transposed}, [192])

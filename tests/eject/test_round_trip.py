@@ -33,7 +33,7 @@ RUN += ["gated-two-groups", "block_sparse-uniform", "batched-depth-1", "attentio
 RUN += ["hinted", "assorted", *[n for n in CASES if "pads" in n][:5]]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(2, [*CASES]))
 def test_the_same_program(name: str, tmp_path: Path) -> None:
     compiled = CASES[name].compiled()
     script, signature = owned(compiled.eject(), tmp_path, CASES[name].grid)
@@ -44,7 +44,9 @@ def test_the_same_program(name: str, tmp_path: Path) -> None:
         assert attrs[0].get(key) == attrs[1].get(key)
 
 
-@pytest.mark.parametrize("product", {p.name: p for p in PRODUCTS + GEMMS}.values(), ids=str)
+@pytest.mark.parametrize(
+    "product", every(2, [*{p.name: p for p in PRODUCTS + GEMMS}.values()]), ids=str
+)
 def test_the_library_s_products(product: LibraryProduct, tmp_path: Path) -> None:
     constexprs = product.config.kwargs
     knobs = {k: v for k, v in product.config.all_kwargs.items() if k not in constexprs}
@@ -53,7 +55,7 @@ def test_the_library_s_products(product: LibraryProduct, tmp_path: Path) -> None
     same_program(compiled, script.compile(signature))
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", every(2, RUN))
 def test_it_takes_the_same_arguments(name: str, tmp_path: Path) -> None:
     """On host arrays a call runs the simulator; descriptors are passed as they are."""
     case = CASES[name]

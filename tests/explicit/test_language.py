@@ -38,6 +38,7 @@ from tests.explicit.language import (
     reducer,
     values,
 )
+from tests.pairwise import diagonals
 from warploom.errors import CompileError, LaunchError
 from warploom.explicit.script import Instructions
 from warploom.explicit.surface import NAMESPACES
@@ -60,9 +61,9 @@ def refused(script: Any, *args: Any) -> CompileError:
 # ---- TMA's reductions and the L2's hints
 
 
-@pytest.mark.parametrize(("fn", "name"), REDUCED)
-@pytest.mark.parametrize("n", [136, 133])
-def test_tma_combines_into_memory(fn: str, name: str, n: int) -> None:
+@pytest.mark.parametrize(("reduced", "n"), diagonals(2, REDUCED, [136, 133]))
+def test_tma_combines_into_memory(reduced: tuple[str, str], n: int) -> None:
+    fn, name = reduced
     m, ld = 70, 144  # boxes reach over both ends
     x, y = (values(name, RNG, (m, ld)) for _ in range(2))
     wanted = y.copy()

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.pairwise import diagonals
 from tests.passes import kernels, road
 from warploom.ir.core import Op, walk
 from warploom.ir.ops import arith, control, mbarrier, mma, regs, smem, task, tile, tma
@@ -187,15 +188,18 @@ def test_what_does_not_overlap(text: str, knobs: Knobs, because: str) -> None:
     assert [x for x in protocol(main_loop(steps)) if "pending" in x] == ["pending 0"] * 2
 
 
-@pytest.mark.parametrize("n", [0, 64, 100, 192, 300])
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("text", [CHAIN, POWERS], ids=["chain", "powers"])
+TEXTS = {"chain": CHAIN, "powers": POWERS}
+
+
+@pytest.mark.parametrize(
+    ("text", "depth", "n"), diagonals(2, [*TEXTS], [1, 2], [0, 64, 100, 192, 300])
+)
 def test_it_computes_the_same(text: str, depth: int, n: int) -> None:
     """Trip counts 0, 1 and more; two tiles a program."""
     eighths = {0: 2, 64: 0, 100: 8, 192: 3, 300: 4}[n]
     knobs = Knobs(num_consumer_groups=2, num_buffers_warp_spec=depth, mma_wait_position=eighths)
     schedule, _ = road.check_equal(
-        road.tile(text), arguments(500, n), 2, knobs, orders=("late", "early", "seeded")
+        road.tile(TEXTS[text]), arguments(500, n), 2, knobs, orders=("late", "early", "seeded")
     )
     assert schedule.pipelines
 

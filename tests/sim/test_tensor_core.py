@@ -18,6 +18,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from tests.e2e.test_library_products import FIRSTS
+from tests.pairwise import diagonals
 from tests.sim.tensor_core_vectors import FILE, FORMATS, Answers, answers, dtypes_of
 from warploom.errors import InternalError, LaunchError
 from warploom.ir.types import DType, f8e4m3, f16, f32, f64
@@ -235,8 +236,7 @@ def operands(name: str, m: int, n: int, k: int) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize(("name", "form"), diagonals(2, [*DTYPES], [*FORMS]))
 def test_a_kernel_adds_as_the_tensor_core(name: str, form: str) -> None:
     m, n, k = 70, 80, 336
     a, b, c = operands(name, m, n, k)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tests.pairwise import pairwise
+from tests.pairwise import diagonals, every, pairwise
 
 
 def test_every_pair_stands_in_a_row_that_is_kept() -> None:
@@ -15,3 +15,19 @@ def test_every_pair_stands_in_a_row_that_is_kept() -> None:
     assert 9 <= len(kept) <= 12
     for i, j in itertools.combinations(range(4), 2):
         assert {(r[i], r[j]) for r in kept} == set(itertools.product(axes[i], axes[j]))
+
+
+def test_each_value_stands_in_a_diagonal_and_rows_keep_their_order() -> None:
+    axes = [0, 1, 2], "ab", [4, 5]
+    rows = diagonals(2, *axes)
+    assert [p.values for p in rows] == list(itertools.product(*axes))
+    kept = [p.values for p in rows if not p.marks]
+    assert len(kept) == 6
+    for i, j in itertools.combinations(range(3), 2):
+        assert {(r[i], r[j]) for r in kept} == set(itertools.product(axes[i], axes[j]))
+
+
+def test_every_second_from_the_first_on() -> None:
+    assert [(p.values, bool(p.marks)) for p in every(2, [(1, 2), (3, 4), 5], first=1)] == [
+        ((1, 2), True), ((3, 4), False), ((5,), True),
+    ]  # fmt: skip
