@@ -1,6 +1,7 @@
 """The cost table of warploom/target/sm_90a.py, measured: micro-kernels (benchmarks/probes.py), whole kernels.
 
-python -m benchmarks.calibrate --out FILE    measure on the GPU (needs torch)
+python -m benchmarks.calibrate --out FILE    measure on the GPU (needs torch); --only "in order": the rate of
+                                             mma.sync alone
 python -m benchmarks.calibrate --fit FILE    the cost table that a file of measurements gives, and how far
                                              predictions made with the current table are off; needs no GPU
 
@@ -11,8 +12,10 @@ end of tasks), at two numbers of iterations; what counts is what an iteration mo
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import statistics
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,45 +171,58 @@ def fit(iterations: dict[str, float], scalar: float = SM_90A.cost.scalar) -> Cos
         """Cycles of one instruction: eight more products of 64×n×64 are 32 of them."""
         return (iterations[f"products {n} 9"] - iterations[f"products {n} 1"]) / 32
 
+    def sync() -> float:
+        """An arrival and a wait that finds it."""
+        return iterations["round alone"] / 2
+
+    def wake() -> float:
+        """There, and back."""
+        return iterations["round"] / 2 - sync()
+
+    def bytes_() -> float:
+        """As kernels load: always ahead, and neighbours the same."""
+        return 4 * box / iterations["ring of 4×256, 16 share"]
+
+    def arrives() -> float:
+        return box / bytes_()
+
     tile, box = 64 * 128, 64 * 64 * 2  # elements; bytes of a box of 64 rows
-    sync = iterations["round alone"] / 2  # an arrival and a wait that finds it
-    wake = iterations["round"] / 2 - sync  # there, and back
-    macs = 64 * 256 * 16 / product(256)
-    # As kernels load: always ahead, and neighbours the same.
-    bytes_ = 4 * box / iterations["ring of 4×256, 16 share"]
-    arrives = box / bytes_
-    found = {
-        "tensor_macs_16bit": macs,
-        "in_order_macs_16bit": 4 * 64 * 64 * 64 / iterations["in order 64, 4 groups"],
-        "mma_least": product(8),
-        "tensor_latency": iterations["products 256 1"] - 4 * product(256) - wake,
-        "alu_lanes": tile / iterations["add"],
-        "convert_lanes": 2 * tile / iterations["cast"],
-        "sfu_lanes": tile / iterations["exp2"],
-        "shared_bytes": box / iterations["shared stores"],
+    told: dict[str, Callable[[], float]] = {
+        "tensor_macs_16bit": lambda: 64 * 256 * 16 / product(256),
+        "in_order_macs_16bit": lambda: 4 * 64 * 64 * 64 / iterations["in order 64, 4 groups"],
+        "mma_least": lambda: product(8),
+        "tensor_latency": lambda: iterations["products 256 1"] - 4 * product(256) - wake(),
+        "alu_lanes": lambda: tile / iterations["add"],
+        "convert_lanes": lambda: 2 * tile / iterations["cast"],
+        "sfu_lanes": lambda: tile / iterations["exp2"],
+        "shared_bytes": lambda: box / iterations["shared stores"],
         "tma_bytes": bytes_,
-        "tma_latency": iterations["load 64 1"] - sync - arrives - wake,
-        "store_read": iterations["store read"] - arrives - wake,
-        "store_written": iterations["store written"] - arrives - wake,
+        "tma_latency": lambda: iterations["load 64 1"] - sync() - arrives() - wake(),
+        "store_read": lambda: iterations["store read"] - arrives() - wake(),
+        "store_written": lambda: iterations["store written"] - arrives() - wake(),
         "sync": sync,
         "wake": wake,
-        "barrier": iterations["barrier"],
+        "barrier": lambda: iterations["barrier"],
     }
-    return replace(SM_90A.cost, **{k: max(0, round(x)) for k, x in found.items()}, scalar=scalar)
+    found = {}
+    for name, tell in told.items():
+        with contextlib.suppress(KeyError):  # of probes that were not measured nothing follows
+            found[name] = max(0, round(tell()))
+    return replace(SM_90A.cost, **found, scalar=scalar)
 
 
-def predicted(table: CostTable) -> dict[str, float]:
+def predicted(table: CostTable, names: Collection[str] = (*PROBES, *PROGRAMS)) -> dict[str, float]:
     """The simulator's cycles for the same iterations and programs."""
     how: dict[str, Any] = {"order": "timed", "program": 1, "track": False, "data": False}
     found = {}
-    for name, script in PROBES.items():
+    for name, script in ((n, x) for n, x in PROBES.items() if n in names):
         kernel, arrays = script.compile(SIGNATURE), arguments()
         few, many = (
             simulate(kernel.placed, [*arrays, n], (probes.PROGRAMS, 1, 1), cost=table, **how).cycles
             for n in (FEW, MANY)
         )
         found[name] = (many - few) / (MANY - FEW)
-    for name, make in PROGRAMS.items():
+    for name, make in ((n, x) for n, x in PROGRAMS.items() if n in names):
         kernel, given, sizes = make()
         report = simulate(
             kernel.placed, given, (*sizes, 1, 1)[:3], cost=table, **how | {"program": 0}
@@ -234,9 +250,10 @@ def main() -> None:
     }
     table = fit(data["probe"])
     print(table)
-    now, then = predicted(SM_90A.cost), predicted(table)
+    measured = {**data["probe"], **data["program"]}
+    now, then = predicted(SM_90A.cost, measured), predicted(table, measured)
     print(f"{'':32}  measured   current table   fitted")
-    for name, m in {**data["probe"], **data["program"]}.items():
+    for name, m in measured.items():
         errors = "".join(f"{p:10,.0f} ({p / m - 1:+.0%})" for p in (now[name], then[name]))
         print(f"{name:32}{m:10,.1f}{errors}")
 

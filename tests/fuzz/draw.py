@@ -30,7 +30,7 @@ READ = ("f32", "f16", "bf16", "i32", "i8", "e4m3", "e5m2", "u8", "i64", "f16", "
 IN_ORDER_FROM = (
     60_000  # the first seed that may draw dots in registers: those before it keep their kernels
 )
-SHARED_FROM = 100_000  # likewise: loops whose iterations CTAs share
+SPLIT_K_FROM = 100_000  # likewise: loops whose iterations CTAs share
 BLOCKS = 4  # the most that a loop's index times its step goes through, in blocks of an array
 
 
@@ -181,7 +181,7 @@ class Draw(Expressions):
         ):  # fmt: skip
             if self.maybe(p):
                 k[name] = r.choice(values)
-        if has_dots and self.seed >= SHARED_FROM and self.maybe(0.4):
+        if has_dots and self.seed >= SPLIT_K_FROM and self.maybe(0.4):
             k.pop("num_ctas", None)
             k["split_k"] = r.choice([2, 4, 8])
 

@@ -147,7 +147,7 @@ def _choose_cluster(func: Func, road: Road) -> None:
     if given:
         road.cluster = given.cluster
     else:
-        parts = road.launch.parts if road.launch else 1
+        parts = road.launch.split_k if road.launch else 1
         road.cluster = choose_cluster(func, road.knobs, road.target, parts)
 
 

@@ -174,13 +174,13 @@ class _Text:
 def _text(request: Request, lowered: Lowered) -> _Text:
     from warploom.analysis.occupancy import open_occupancy
     from warploom.codegen.emit import emit
-    from warploom.runtime.signature import plan_of, shares_of, short_of
+    from warploom.runtime.signature import plan_of, short_of, split_k_of
 
     emitted = emit(lowered.placed, request.machine())
     by_waves, rings = lowered.schedule.by_waves, bool(lowered.schedule.channels)
     pdl = request.knobs.pdl and request.machine().grid.dependent
-    short, shares = short_of(lowered), shares_of(lowered)
-    plan = plan_of(emitted, lowered.placed, pdl, short, by_waves, shares, rings)
+    short, split_k = short_of(lowered), split_k_of(lowered)
+    plan = plan_of(emitted, lowered.placed, pdl, short, by_waves, split_k, rings)
     limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
     asked = open_occupancy(lowered.placed, request.machine()) if limit is None else None
     flags = _flags(request, limit)

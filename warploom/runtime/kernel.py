@@ -12,7 +12,7 @@ from warploom.frontend.reads import Reads
 from warploom.ir.core import Func
 from warploom.runtime.build import ptx_of
 from warploom.runtime.launch import LoadedKernel, driver
-from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_sharing, make_short_test
+from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test, make_split_k
 from warploom.runtime.request import Request
 from warploom.schedule.model import Schedule
 from warploom.schedule.resources import Headroom
@@ -118,10 +118,10 @@ class Kernel:
         return make_short_test(self.plan)
 
     @cached_property
-    def sharing(self) -> Callable[[Sequence[Any], int], int]:
+    def split_k(self) -> Callable[[Sequence[Any], int], int]:
         """How many CTAs share the steps of a program, of a launch with these arguments and so many programs:
-        where several, it takes a variant `for_parts`."""
-        return make_sharing(self.plan)
+        where several, it takes a variant `for_split_k`."""
+        return make_split_k(self.plan)
 
     def loaded(self) -> LoadedKernel:
         """The kernel in the process's driver.  Raises LaunchError where there is no GPU."""

@@ -68,7 +68,7 @@ class Workspace:
 
 Param = ScalarParam | ComputedParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
-Rows = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]  # as of `Schedule.shares`
+Rows = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]  # as of `Schedule.split_k`
 Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 
 
@@ -81,9 +81,9 @@ class LaunchPlan:
     be negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid in CTAs,
     as Python text over `a`.  workspaces: its last arguments.  short: (steps of the main loop as Python text,
     n): a launch of fewer than n takes another variant, too, as does one of a grid with other `waves` where
-    by_waves.  shares: (the same text, rows of `Schedule.shares`): in launches of few programs CTAs share the
-    steps.  pdl: the launch need not wait for the kernel before it, because the kernel itself does
-    (programmatic dependent launch).  rings: do loads run ahead through shared memory?
+    by_waves.  split_k: (the same text, rows of `Schedule.split_k`): how many CTAs share the
+    steps in launches of few programs.  pdl: the launch need not wait for the kernel before it, because the
+    kernel itself does (programmatic dependent launch).  rings: do loads run ahead through shared memory?
     """
 
     name: str
@@ -98,7 +98,7 @@ class LaunchPlan:
     workspaces: tuple[Workspace, ...] = ()
     short: tuple[str, int] | None = None
     by_waves: bool = False
-    shares: tuple[str, Rows] | None = None
+    split_k: tuple[str, Rows] | None = None
     rings: bool = False
 
     def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:
@@ -184,11 +184,11 @@ def make_short_test(plan: LaunchPlan) -> Callable[[Sequence[Any]], bool]:
     return test
 
 
-def make_sharing(plan: LaunchPlan) -> Callable[[Sequence[Any], int], int]:
+def make_split_k(plan: LaunchPlan) -> Callable[[Sequence[Any], int], int]:
     """How many CTAs share the steps of a program in a launch with these arguments and so many programs."""
-    if plan.shares is None:
+    if plan.split_k is None:
         return lambda args, programs: 1
-    text, rows = plan.shares
+    text, rows = plan.split_k
     steps = eval(compile(f"lambda a: {text}", f"<steps of {plan.name}>", "eval"), dict(_NAMES))
 
     def ctas(args: Sequence[Any], programs: int) -> int:

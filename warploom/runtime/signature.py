@@ -68,7 +68,7 @@ def plan_of(
     pdl: bool = True,
     short: tuple[str, int] | None = None,
     by_waves: bool = False,
-    shares: tuple[str, Rows] | None = None,
+    split_k: tuple[str, Rows] | None = None,
     rings: bool = False,
 ) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
@@ -85,7 +85,7 @@ def plan_of(
         workspaces=workspaces_of(placed),
         short=short,
         by_waves=by_waves,
-        shares=shares,
+        split_k=split_k,
         rings=rings,
     )
 
@@ -113,11 +113,11 @@ def short_of(lowered: Lowered) -> tuple[str, int] | None:
     return (f"({steps} - 1) ** 2" if once else steps), fewest
 
 
-def shares_of(lowered: Lowered) -> tuple[str, Rows] | None:
-    """The steps of the loop that `Schedule.shares` names, as Python text, and its rows."""
-    if lowered.schedule.shares is None:
+def split_k_of(lowered: Lowered) -> tuple[str, Rows] | None:
+    """The steps of the loop that `Schedule.split_k` names, as Python text, and its rows."""
+    if lowered.schedule.split_k is None:
         return None
-    named, rows = lowered.schedule.shares
+    named, rows = lowered.schedule.split_k
     return _steps(lowered, named), rows
 
 

@@ -20,7 +20,7 @@ from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.plan import MapKey
 from warploom.runtime.request import Request
-from warploom.schedule.model import MANY_WAVES, PARTS
+from warploom.schedule.model import MANY_WAVES, SPLITS
 from warploom.target import Target
 
 K = TypeVar("K", bound=Kernel)
@@ -76,9 +76,9 @@ def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
     return any(0 in dims for _, dims, _ in arguments.bound(kernel)[1])
 
 
-def _share(ctas: int, kernel: Kernel, arguments: Arguments) -> bool:
+def _splits_k(ctas: int, kernel: Kernel, arguments: Arguments) -> bool:
     """It has so few programs that so many CTAs share the steps of each."""
-    return arguments.programs > 0 and kernel.sharing(arguments.values, arguments.programs) == ctas
+    return arguments.programs > 0 and kernel.split_k(arguments.values, arguments.programs) == ctas
 
 
 # ---- what that changes
@@ -109,9 +109,9 @@ def for_empty(request: Request) -> Request:
     return replace(request, specs=specs, schedule=None)
 
 
-def for_parts(ctas: int, request: Request) -> Request:
+def for_split_k(ctas: int, request: Request) -> Request:
     """The variant in which so many CTAs share the steps of a program."""
-    return replace(request, launch=replace(request.launch, parts=ctas), schedule=None)
+    return replace(request, launch=replace(request.launch, split_k=ctas), schedule=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ RULES = (
     Rule(_is_negative, for_negative),
     OVERLAP,
     Rule(_is_empty, for_empty),
-    *(Rule(partial(_share, n), partial(for_parts, n)) for n in PARTS),
+    *(Rule(partial(_splits_k, n), partial(for_split_k, n)) for n in SPLITS),
 )
 Changes = tuple[Rule, ...]
 
@@ -197,9 +197,9 @@ class Compilations:
         try:
             return compile_request(request)
         except CompileError:
-            if request.launch.parts == 1:
+            if request.launch.split_k == 1:
                 raise
-        return self.get(replace(request, launch=replace(request.launch, parts=1)), before)
+        return self.get(replace(request, launch=replace(request.launch, split_k=1)), before)
 
 
 def _typed(request: Request) -> tuple[Request, Any]:

@@ -20,7 +20,7 @@ from warploom.ir.analysis import backward_slice, definitions, effects, sources
 from warploom.ir.core import Func, Op, Value
 from warploom.ir.ops import cluster, control, tile
 from warploom.ir.types import shape_of
-from warploom.schedule.model import PARTS, ClusterPlan, Knobs
+from warploom.schedule.model import SPLITS, ClusterPlan, Knobs
 from warploom.schedule.rings import slot_bytes
 from warploom.target import Target
 
@@ -51,7 +51,7 @@ def _parts_of_k(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
     def refused(why: str, loc: Loc | None = func.loc) -> CompileError:
         return CompileError("split-k", f"split_k={n}: {why}", loc, help="leave split_k out")
 
-    if n not in (1, *PARTS):
+    if n not in (1, *SPLITS):
         raise refused("the CTAs that share a loop are 1, 2, 4 or 8")
     if n == 1:
         return _parts_of_results(func, knobs, target)

@@ -26,7 +26,7 @@ from warploom.schedule import (
     prefetch,
     rings,
     roles,
-    short_grids,
+    split_k,
 )
 from warploom.schedule.consumer_partition import partition_consumer
 from warploom.schedule.context import Context
@@ -71,7 +71,7 @@ def choose(
     """
     context = Context(func, knobs, target, headroom or Headroom())
     launch = launch or Launch()
-    return short_grids.with_shares(context, _chosen(context, launch), launch)
+    return split_k.with_split_k(context, _chosen(context, launch), launch)
 
 
 def _chosen(context: Context, launch: Launch) -> Schedule:

@@ -74,8 +74,8 @@ class Knobs:
     )
     split_k: int | None = _knob(
         None,
-        "CTAs of a cluster that share the iterations of the loop with the dots (1, 2, 4, 8); None: as many "
-        "as pay where the grid leaves multiprocessors idle",
+        "split-K: CTAs of a cluster that divide the iterations of the loop with the dots (1, 2, 4, 8); "
+        "None: as many as pay where the grid leaves multiprocessors idle",
     )
     maxnreg: int | None = _knob(None, "the most registers that a thread is launched with")
     num_consumer_groups: int | None = _knob(
@@ -164,13 +164,13 @@ class Knobs:
 _OF_TASKS = tuple(f.name for f in dataclasses.fields(Knobs) if f.metadata["of_tasks"])
 
 
-PARTS = (2, 4, 8)  # CTAs of a cluster that may share the iterations of a loop
+SPLITS = (2, 4, 8)  # CTAs of a cluster that may share the iterations of a loop
 MANY_WAVES = 4  # programs of one multiprocessor: where there are more, it's as if there were these
 
 
 # A loop whose iterations CTAs may share, and rows (programs, ((steps, CTAs), …)): a launch goes by the first
 # row of as many programs as it has, or more, and there by the last pair of as many steps, or fewer.
-Shares = tuple[str, tuple[tuple[int, tuple[tuple[int, int], ...]], ...]]
+SplitK = tuple[str, tuple[tuple[int, tuple[tuple[int, int], ...]], ...]]
 
 
 @dataclass(frozen=True)
@@ -180,12 +180,12 @@ class Launch:
     waves: programs that a multiprocessor gets, rounded up, at most MANY_WAVES; 0 where the grid is
     not known.  short: the main loop has fewer steps than `Schedule.short` says, or as many as
     `Schedule.single_trip_loop`.  parts: CTAs that share the iterations of the main loop, as its grid is short
-    (`Schedule.shares`).
+    (`Schedule.split_k`).
     """
 
     waves: int = 0
     short: bool = False
-    parts: int = 1
+    split_k: int = 1
 
 
 @dataclass(frozen=True)
@@ -388,7 +388,9 @@ class Schedule:
     delayed_reductions: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
     ctas_per_sm: int = 1  # occupancy: each has its part of the registers
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
-    shares: Shares | None = None  # launches of few programs that take another one (`Launch.parts`)
+    split_k: SplitK | None = (
+        None  # launches of few programs that take another one (`Launch.split_k`)
+    )
     by_waves: bool = False  # would it be another one for other `Launch.waves`?
     fused_dots: tuple[tuple[str, ...], ...] = ()  # on one left operand: each becomes one wider dot
     promotions: tuple[PromotionPlan, ...] = ()

@@ -256,7 +256,7 @@ class CostTable:
     What forms of a kernel are weighed by (schedule/forms.py): start, from a program's launch until its first
     operands are there; handover, what tasks cost it more; uniform_step, what a step takes a uniform program's
     group beside arithmetic; store_bytes, how fast results leave.  What short grids are weighed by
-    (schedule/short_grids.py): own_bytes, how fast boxes arrive that no other SM loads; memory_bytes, what all
+    (schedule/split_k.py): own_bytes, how fast boxes arrive that no other SM loads; memory_bytes, what all
     SMs together get of memory; cluster, what CTAs take to begin as a cluster and to meet in it.
     """
 

@@ -1,4 +1,4 @@
-"""Short grids: in which launches several CTAs shall share the iterations of a program's loop.
+"""Automatic split-K: in which launches several CTAs share the iterations of a program's loop.
 
 With fewer programs than multiprocessors the rest of the chip idles, and a launch takes what the steps of one
 program take.  n CTAs of a cluster do a part of them each, and then add up what they have.  What that is worth
@@ -16,7 +16,7 @@ from dataclasses import replace
 from warploom.analysis.reduction_loops import NoReductionError, reduction_of
 from warploom.schedule import forms
 from warploom.schedule.context import Context
-from warploom.schedule.model import PARTS, Launch, Reason, Schedule, Shares
+from warploom.schedule.model import SPLITS, Launch, Reason, Schedule, SplitK
 from warploom.schedule.rings import slot_bytes
 from warploom.target import Target
 
@@ -27,9 +27,9 @@ ROOM = 0.3  # of shared memory, for the parts that CTA 0 gets: rings want the re
 WHOLE = {2: 0.97, 4: 0.75, 8: 0.75}
 
 
-def with_shares(context: Context, schedule: Schedule, launch: Launch) -> Schedule:
+def with_split_k(context: Context, schedule: Schedule, launch: Launch) -> Schedule:
     """The schedule, and in which launches CTAs share the iterations of its main loop."""
-    found = _shares(context, schedule, launch)
+    found = _decided(context, schedule, launch)
     if found is None:
         return schedule
     loop, rows = found
@@ -39,18 +39,18 @@ def with_shares(context: Context, schedule: Schedule, launch: Launch) -> Schedul
         f"{ctas} where there are at most {programs} programs and at least {steps} steps"
         for ctas, (programs, steps) in widest.items()
     )
-    most = f"up to {max(widest)} CTAs share its iterations where the grid is short"
+    most = f"split-K by up to {max(widest)} CTAs where the grid is short"
     return replace(
         schedule,
-        shares=found,
+        split_k=found,
         reasons=(*schedule.reasons, Reason(loop, most, f"by the cost table: {told}")),
     )
 
 
-def _shares(context: Context, schedule: Schedule, launch: Launch) -> Shares | None:
+def _decided(context: Context, schedule: Schedule, launch: Launch) -> SplitK | None:
     knobs, target = context.knobs, context.target
     asked = knobs.split_k is not None or knobs.num_ctas > 1
-    if asked or launch.parts > 1 or launch.short or target.sync.cluster_ctas == 1:
+    if asked or launch.split_k > 1 or launch.short or target.sync.cluster_ctas == 1:
         return None
     try:
         found = reduction_of(context.accesses)
@@ -59,7 +59,7 @@ def _shares(context: Context, schedule: Schedule, launch: Launch) -> Shares | No
     if not all(map(context.accesses.invariant, found.loop.operands[:3])):
         return None
     tiles = sum(slot_bytes(found.loop.results[i]) for i in found.sums)
-    room = [n for n in PARTS if (n - 1) * tiles <= ROOM * target.shared.per_cta]
+    room = [n for n in SPLITS if (n - 1) * tiles <= ROOM * target.shared.per_cta]
     time = _times(context, schedule, tiles)
     if time is None or not room:
         return None

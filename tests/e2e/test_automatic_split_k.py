@@ -11,14 +11,14 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
-from corpus import short_grids
+from corpus import split_k
 from corpus.plain import matmul
 from tests.e2e.corpus import judging
 from warploom.errors import CompileError
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime.compiled import CompiledKernel
 from warploom.schedule.model import Launch
-from warploom.schedule.short_grids import most_programs
+from warploom.schedule.split_k import most_programs
 from warploom.target import SM_90A
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -30,16 +30,16 @@ QUICK = ("in-order", "two-groups", "rows")
     "name",
     [
         pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough)
-        for name in short_grids.CASES
+        for name in split_k.CASES
     ],
 )
 def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
-    judging.judge(short_grids.made(name), "auto", tmp_path, orders=("late",))
+    judging.judge(split_k.made(name), "auto", tmp_path, orders=("late",))
 
 
 @pytest.mark.parametrize("name", ["pair", "taps", "bytes", "hinted", "fewer-steps"])
 def test_every_case_is_right(name: str) -> None:
-    case = short_grids.made(name)
+    case = split_k.made(name)
     compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta, **case.knobs)
     assert compiled.plan.cluster == (case.knobs["split_k"], 1, 1)
     found = judging.copies(case.args)
@@ -82,7 +82,7 @@ ROWS = (16, 64, 128)
 def test_short_grids_of_many_steps_take_a_variant() -> None:
     def ctas(n: int, k: int, **knobs: Any) -> int:
         made = compiled(16, n, k, ROWS, **knobs)
-        assert made.request.launch.parts == made.plan.cluster[0]
+        assert made.request.launch.split_k == made.plan.cluster[0]
         return made.plan.cluster[0]
 
     assert ctas(1024, 8192) == 4  # 16 programs
@@ -94,9 +94,9 @@ def test_short_grids_of_many_steps_take_a_variant() -> None:
 
 
 def test_who_has_no_such_variant() -> None:
-    assert compiled(16, 8192, 8192, ROWS).plan.shares is not None
+    assert compiled(16, 8192, 8192, ROWS).plan.split_k is not None
     for knobs in ({"split_k": 1}, {"split_k": 2}):
-        assert compiled(16, 8192, 8192, ROWS, **knobs).plan.shares is None
+        assert compiled(16, 8192, 8192, ROWS, **knobs).plan.split_k is None
     with pytest.raises(CompileError, match="a cluster of sm_80 has 1 CTA at most"):
         matmul.compile(
             signature=["*bf16"] * 3 + ["i32"] * 9,
@@ -112,8 +112,8 @@ def test_a_variant_that_does_not_fit_is_the_usual_one(monkeypatch: pytest.Monkey
     compile_request, asked = variants.compile_request, []
 
     def refusing(request: Any) -> Any:
-        asked.append(request.launch.parts)
-        if request.launch.parts > 1:
+        asked.append(request.launch.split_k)
+        if request.launch.split_k > 1:
             raise CompileError("shared-memory", "too large")
         return compile_request(request)
 
@@ -125,14 +125,14 @@ def test_a_variant_that_does_not_fit_is_the_usual_one(monkeypatch: pytest.Monkey
 
 def test_the_kernel_says_so() -> None:
     said = compiled(16, 8192, 8192, ROWS).explain()
-    assert "up to 8 CTAs share its iterations where the grid is short" in said
+    assert "split-K by up to 8 CTAs where the grid is short" in said
     said = compiled(16, 1024, 8192, ROWS).explain()
     assert "a cluster of 4 CTAs, each with 1/4 of the iterations of its loop" in said
 
 
 def test_clusters_find_room() -> None:
     assert [most_programs(SM_90A, n) for n in (2, 4, 8)] == [64, 24, 12]
-    assert Launch().parts == 1
+    assert Launch().split_k == 1
 
 
 # ---- what can't be shared

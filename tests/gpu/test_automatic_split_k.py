@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from corpus import short_grids
+from corpus import split_k
 from corpus.plain import matmul
 from tests.e2e.corpus.judging import arrays, copies
 from tests.gpu.probe import needs_gpu
 from tests.gpu.test_mma_sync import on_device
-from warploom.schedule.short_grids import most_programs
+from warploom.schedule.split_k import most_programs
 from warploom.target import SM_90A
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("name", short_grids.CASES)
+@pytest.mark.parametrize("name", split_k.CASES)
 def test_every_case_is_right(name: str) -> None:
-    case = short_grids.made(name)
+    case = split_k.made(name)
     for _ in range(5):
         given = copies(case.args)
         moved = [on_device(x) for x in given]
