@@ -22,10 +22,9 @@ from warploom.check import Case, Verdict, check
 from warploom.ir.core import Func, walk
 from warploom.ir.types import Pointer
 from warploom.sim import field
-from warploom.sim.agent import NeedsData
 from warploom.sim.machine import simulate
 from warploom.sim.outline import Outline
-from warploom.sim.report import MemoryFault, SimError
+from warploom.sim.report import MemoryFault, NeedsData, SimError
 from warploom.sim.residues import ALGEBRA
 
 MAX_STEPS = 50_000

@@ -16,13 +16,12 @@ from warploom.ir.core import KINDS, Fact, Func, Op, Value, walk
 from warploom.ir.ops import arith, control, task, tile, tma
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
-from warploom.sim.agent import NeedsData
 from warploom.sim.chosen import Fill
 from warploom.sim.evaluate import ON_INTEGERS
 from warploom.sim.machine import simulate
 from warploom.sim.outline import Forced, Outline
 from warploom.sim.path import Path, Paths
-from warploom.sim.report import SimError, SimReport, StepLimit, TripLimit
+from warploom.sim.report import NeedsData, SimError, SimReport, StepLimit, TripLimit
 
 MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
 MAX_CASES = 60

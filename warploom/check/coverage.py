@@ -27,10 +27,9 @@ from warploom.check.values import Wish
 from warploom.errors import Loc
 from warploom.ir.core import Op
 from warploom.ir.ops import control
-from warploom.sim.agent import NeedsData
 from warploom.sim.chosen import IN_TURN, LATE, PATTERNS, Fill
 from warploom.sim.outline import Forced
-from warploom.sim.report import SimError, StepLimit
+from warploom.sim.report import NeedsData, SimError, StepLimit
 
 MOST_WISHES = 10  # inputs that are tried to turn one condition
 FEW_WISHES = 3  # likewise, with a loop that is long

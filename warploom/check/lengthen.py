@@ -15,9 +15,8 @@ from warploom.check.search import Search
 from warploom.check.values import Wish
 from warploom.ir.core import Op
 from warploom.ir.ops import control
-from warploom.sim.agent import NeedsData
 from warploom.sim.chosen import RISING, Fill
-from warploom.sim.report import SimError, StepLimit, TripLimit
+from warploom.sim.report import NeedsData, SimError, StepLimit, TripLimit
 
 LONGER = (1, 2, 4, 8)  # times the iterations that show most recurrences: how long a loop is to run
 LARGEST, MOST_IDLE = 1 << 30, 3  # of numbers that lengthen a loop, and of doublings without effect

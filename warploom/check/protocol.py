@@ -55,9 +55,8 @@ from warploom.check.solve import Solver
 from warploom.errors import whole_number
 from warploom.ir.core import Func, Op, walk
 from warploom.ir.ops import control
-from warploom.sim.agent import NeedsData
 from warploom.sim.memory import grid_of
-from warploom.sim.report import SimError, SimReport, StepLimit
+from warploom.sim.report import NeedsData, SimError, SimReport, StepLimit
 
 JOINT_STATES = 8_000  # in all explorations of several programs together
 JOINT_STEPS = (

@@ -16,7 +16,8 @@ import numpy as np
 from warploom.ir.core import Op
 from warploom.ir.ops import tile
 from warploom.ir.types import DType, Tile, elem_of
-from warploom.sim.agent import Agent, NeedsData
+from warploom.sim.agent import Agent
+from warploom.sim.report import NeedsData
 
 Column = np.ndarray[Any, np.dtype[Any]]
 

@@ -27,11 +27,12 @@ from warploom.ir.analysis import backward_slice, closure, sources
 from warploom.ir.core import Effect, Op, OpKind, Value
 from warploom.ir.ops import arith, control, smem, tile, tma, unaligned
 from warploom.ir.types import Pointer, Scalar, Tile, elem_of
-from warploom.sim.agent import Agent, NeedsData
+from warploom.sim.agent import Agent, Steps
 from warploom.sim.evaluate import PURE
+from warploom.sim.flow import is_true
 from warploom.sim.machine import simulate
 from warploom.sim.outline import STEPS, Line, Outline
-from warploom.sim.report import SimError
+from warploom.sim.report import NeedsData, SimError
 from warploom.sim.scheduler import Ordered
 
 MOST_STEPS = 40_000  # of the scheduler, all programs together
@@ -207,19 +208,21 @@ class _Traced(Outline):
 
     def _line(self, o: Op) -> Line:
         line = super()._line(o)
+        if line.run is None:
+            return line._replace(run=self._branching) if o.kind is control.if_ else line
         if o.kind in PURE and any(v in self._ticketed for v in o.operands):
             return line._replace(run=_on_tickets(line.run, o))
         if o.kind in PURE:
             is_followed = any(v in self._followed for v in o.results)
             return line._replace(tiles=()) if is_followed else line
         if o in self.told:
-            return line._replace(run=self._telling(line))
+            return line._replace(run=self._telling(line, line.run))
         if o.kind in _LOADS:
             return line._replace(run=self._loading)
         if o.kind is tma.tma_store_wait:
             return line._replace(run=self._waiting)
         own: dict[OpKind, Callable[..., Any]] = {
-            control.if_: self._branching, smem.shared_put: self._putting, smem.shared_get: self._getting,
+            smem.shared_put: self._putting, smem.shared_get: self._getting,
         }  # fmt: skip
         return line._replace(run=own[o.kind]) if o.kind in own else line
 
@@ -251,7 +254,7 @@ class _Traced(Outline):
 
     # ---- what ops do
 
-    def _telling(self, line: Line) -> Callable[..., Any]:
+    def _telling(self, line: Line, step: Callable[..., Any]) -> Callable[..., Any]:
         """Tells the words, then does what the protocol takes of it."""
         is_copy = line.op.kind in _COPIES
 
@@ -262,7 +265,7 @@ class _Traced(Outline):
             self._tell(a, o, words - a.cta.program.params[self.told[o]])  # type: ignore[index]
             if is_draw:
                 return self._draw(a, o, int(words[0]))
-            return line.run(a, o, *values) if is_copy else None
+            return step(a, o, *values) if is_copy else None
 
         return run
 
@@ -273,17 +276,18 @@ class _Traced(Outline):
             begin = int(a.cta.memory.load(base.type.dtype, np.int64(counter), None, None, o.loc))
         return self.trace.tickets.draw(a, counter, begin, base.hint)
 
-    def _branching(self, a: Agent, o: Op, c: Any) -> Any:
+    def _branching(
+        self, a: Agent, o: Op, then: Callable[[], Steps], other: Callable[[], Steps], c: Any
+    ) -> Any:
         """One branch; or both, where no run of one order can tell which: what they do is as if both came."""
         if c is not None and not isinstance(c, Last | Ticket):
-            return (yield from STEPS[o.kind](a, o, c))
-        then, other = o.regions
-        syncs = other.all_ops if isinstance(c, Last) else (*then.all_ops, *other.all_ops)
+            return (yield from (then if is_true(c) else other)())
+        syncs = [x for r in o.regions[isinstance(c, Last) :] for x in r.all_ops]
         if any(Effect.SYNC in x.kind.effect for x in syncs):
             raise Unknown("barriers under a condition that follows from data")
-        for region, last in ((then, c if isinstance(c, Last) else None), (other, None)):
+        for part, last in ((then, c if isinstance(c, Last) else None), (other, None)):
             self._lasts.setdefault(a, []).append(last)
-            yield from a.region(region)
+            yield from part()
             self._lasts[a].pop()
         return None if len(o.results) == 1 else (None,) * len(o.results)
 

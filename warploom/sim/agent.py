@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from types import GeneratorType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from warploom.sim.barriers import MBarrier, Touch
 from warploom.sim.engines import BulkStores, Copies, Lane, WgmmaQueue
 from warploom.sim.order import Array, Loops, Party, joined, located
 from warploom.sim.outline import STEPS
-from warploom.sim.report import Event, ProtocolError, SyncStep
+from warploom.sim.report import Event, NeedsData, ProtocolError, SyncStep
 from warploom.sim.shared import Place
 from warploom.sim.state import Cta
 
@@ -30,11 +29,6 @@ from warploom.sim.state import Cta
 LAGS = ("lag", "lane 0")
 
 Steps = Generator["Block | None", None, Any]
-Around: TypeAlias = tuple[Loops, tuple[tuple[Op, int], ...]]
-
-
-class NeedsData(Exception):
-    """A skeleton run met control flow that depends on tile data."""
 
 
 @dataclass(eq=False)
@@ -83,10 +77,8 @@ class Agent:
         self.positions[:] = self.accesses[:] = 1
         self.clock[:, numbers.begun.start] = 1
         self.env: dict[Value, Any] = dict(cta.env)
-        if cta.is_skeleton:
-            self.env.update(cta.outline.given)
-        self.made: dict[Value, int] = {}  # op count at which a tile came into registers
-        self.count = 0  # of ops run
+        self.made: dict[Value, int] = {}  # count at which a tile came into registers
+        self.count = 0  # of steps, and tiles that came into registers, so far
         self.time = 0.0
         self.is_solo = False  # inside elect
         self.loops: Loops = ()
@@ -123,20 +115,6 @@ class Agent:
 
     def party(self, o: Op) -> Party:
         return Party(self.label, self.loops, o)
-
-    def begin_turn(self, outer: Around, o: Op, name: str, value: int, turn: int) -> None:
-        """An iteration of a loop inside `outer`, what was `around` before the loop."""
-        loops, turns = outer
-        self.loops, self.turns = (*loops, (o, name, value, turn)), (*turns, (o, turn))
-
-    @property
-    def around(self) -> Around:
-        """The loops around what it does, and their iterations."""
-        return self.loops, self.turns
-
-    @around.setter
-    def around(self, outer: Around) -> None:
-        self.loops, self.turns = outer
 
     def released(self) -> None:
         """After a release: what the executing warps do from now on is not covered by it."""
@@ -266,42 +244,11 @@ class Agent:
         self.is_done = True
 
     def region(self, region: Region) -> Steps:
-        env, made, cta = self.env, self.made, self.cta
-        has_data, is_skeleton = cta.has_data, cta.is_skeleton
-        value_of = env.__getitem__
-        for o, run, is_pure, operands, results, tiles, unit, cycles in cta.outline.lines(
-            region, is_skeleton
-        ):
-            self.count += 1
-            if not is_pure:
-                out = run(self, o, *map(value_of, operands))
-                if type(out) is GeneratorType:
-                    out = yield from out
-            else:
-                values = [*map(value_of, operands)]
-                if not is_skeleton:
-                    if tiles and cycles and cta.is_timed:
-                        yield None  # agents whose clock is behind go first
-                    if tiles:
-                        self.spend(unit, cycles, name_of(o))
-                    else:
-                        self.time += cycles
-                out = None if len(results) == 1 else (None,) * len(results)
-                if has_data:
-                    out = run(*values)
-                elif not tiles:
-                    for x in values:
-                        if x is None:
-                            break
-                    else:
-                        out = run(*values)
-            if len(results) == 1:
-                env[results[0]] = out
-            elif results:
-                env.update(zip(results, out, strict=True))
-            for v in tiles:
-                made[v] = self.count
-        return tuple(map(value_of, region.yielded))
+        """What a region does; gives what it yields."""
+        cta = self.cta
+        run, asked = cta.outline.translated(region, cta.mode)
+        steps: Steps = run(self, *map(self.env.__getitem__, asked))
+        return steps
 
     def number(self, x: Any) -> int:
         """A scalar that control flow or an address needs."""

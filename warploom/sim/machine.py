@@ -306,10 +306,16 @@ class Phases:
                 help="a grid that may begin before those ahead of it have ended waits for them first",
             )
         entry = Agent(self.cta, "entry", 0, 1, 1, 0, 0)
-        for block in entry.region(self.cta.outline.prologue):
+        prologue = self.cta.outline.prologue
+        running = entry.region(prologue)
+        while True:
+            try:
+                block = next(running)
+            except StopIteration as end:
+                self.cta.env.update(zip(prologue.yielded, end.value, strict=True))
+                return
             if block is not None:
                 raise ProtocolError("blocks", "nothing before `tasks` may wait", block.op.loc)
-        self.cta.env = entry.env
 
     def check_exit(self) -> None:
         """No copy may still be on its way into shared memory when the CTA ends."""

@@ -63,19 +63,21 @@ class Offsets:
                 return run
         return self.narrowed(o, run)
 
-    def narrowed(self, o: Op, run: Fn, first: int = 0) -> Fn:
-        """`run`, whose operands begin at its argument `first`, on operands that wrap; what a loop carries
-        stays as it is."""
+    def wrapping(self, o: Op) -> list[int]:
+        """Which operands of an op wrap; what a loop carries stays as it is."""
         others = o.operands[: control.LEAD.get(o.kind)]  # that it doesn't pass on
-        at = [i for i, v in enumerate(others, first) if v in self.values]
+        return [i for i, v in enumerate(others) if v in self.values]
+
+    def narrowed(self, o: Op, run: Fn, first: int = 0) -> Fn:
+        """`run`, whose operands begin at its argument `first`, on operands that wrap."""
+        at = [i + first for i in self.wrapping(o)]
         if not at:
             return run
 
         def wraps(*xs: Any) -> Any:
             given = list(xs)
             for i in at:
-                if getattr(given[i], "dtype", None) is _WIDE:
-                    given[i] = given[i].astype(np.int32)
+                given[i] = wrapped(given[i])
             return run(*given)
 
         return wraps
@@ -105,6 +107,11 @@ def _is_i32(v: Value) -> bool:
         return False
     element = elem_of(v.type)
     return not isinstance(element, Pointer) and element == i32
+
+
+def wrapped(x: Any) -> Any:
+    """An i32 that may be wide, in 32 bits."""
+    return x.astype(np.int32) if getattr(x, "dtype", None) is _WIDE else x
 
 
 def _fits(x: Any) -> bool:

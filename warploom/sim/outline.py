@@ -22,6 +22,7 @@ from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
 from warploom.sim.order import Array, Components, Partition, Regions
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
+from warploom.sim.translate import FLOW, Mode, Translated, Translator
 from warploom.target import CostTable
 
 NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
@@ -65,10 +66,12 @@ class Line(NamedTuple):
     """One op as an agent runs it.
 
     run: of a pure op a function of its operands, otherwise of the agent, the op and the operands (a
-    generator where it can block).  tiles: its results that are tiles.  unit, cycles: of a pure op."""
+    generator where it can block).  Of control flow (translate.py) nothing; or a generator function of agent,
+    op, what it does as functions (of an `if` both regions), and operands.  tiles: its results that are
+    tiles.  unit, cycles: of a pure op."""
 
     op: Op
-    run: Callable[..., Any]
+    run: Callable[..., Any] | None
     is_pure: bool
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
@@ -113,6 +116,7 @@ class Outline:
         self.agents = sum(n for o in self.phases for n in o.attrs["replicas"])
         self.offsets = Offsets(func)
         self._lines: dict[tuple[Region, bool], tuple[Line, ...]] = {}
+        self._translated: dict[tuple[Region, Mode], Translated] = {}
         self._places: dict[str, Place] = {}
         self._regions: dict[tuple[Place, int | None], tuple[int, Regions]] = {}
 
@@ -137,9 +141,11 @@ class Outline:
 
     @cached_property
     def prologue(self) -> Region:
-        """The ops before the first phase."""
+        """The ops before the first phase; it yields all that they make."""
         ops = self.func.body.ops
-        return Region((), (*ops[: ops.index(self.phases[0])], ops[-1]))
+        before = ops[: ops.index(self.phases[0])]
+        made = tuple(v for o in before for v in o.results)
+        return Region((), (*before, ops[-1].with_(operands=made)))
 
     @cached_property
     def ctas(self) -> int:
@@ -255,6 +261,13 @@ class Outline:
             found = self._lines[region, is_skeleton] = tuple(map(self._line, ops))
         return found
 
+    def translated(self, region: Region, mode: Mode) -> Translated:
+        """What an agent does for a region."""
+        found = self._translated.get((region, mode))
+        if found is None:
+            found = self._translated[region, mode] = Translator(self, mode).translated(region)
+        return found
+
     def _is_in_skeleton(self, o: Op) -> bool:
         if o.kind in PURE:
             return any(v in self._needed for v in o.results)
@@ -281,7 +294,7 @@ class Outline:
         given: dict[Value, Any] = {v: None for o in left_out for v in o.results}
         for o in self.ops:
             if self._is_constant(o) and o.result in self._needed:
-                given[o.result] = self._line(o).run()
+                given[o.result] = self.offsets.meaning(o, self.numerics.meaning(o))()
         return given
 
     def _is_constant(self, o: Op) -> bool:
@@ -293,6 +306,8 @@ class Outline:
             unit, cycles = elementwise(self.cost, o)
             run = self.offsets.meaning(o, self.numerics.meaning(o))
             line = Line(o, run, True, o.operands, o.results, tiles, unit, cycles)
+        elif o.kind in FLOW:
+            line = Line(o, None, False, o.operands, o.results, tiles, "", 0.0)
         elif o.kind in STEPS:
             step = self.offsets.narrowed(o, STEPS[o.kind], first=2)
             line = Line(o, step, False, o.operands, o.results, tiles, "", 0.0)
@@ -303,6 +318,7 @@ class Outline:
     def _watching(self, line: Line) -> Line:
         """The line, which keeps its outcome, with the number of the innermost loop's iteration."""
         find, is_pure, forced = line.run, line.is_pure, self.watched[line.op]
+        assert find is not None
 
         def run(a: Any, o: Op, *values: Any) -> Any:
             turn = a.turns[-1][1] if a.turns else 0

@@ -30,14 +30,15 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
 from warploom.ir.types import Barriers, InFlight, Pointer, Scalar, Shared, Tile
-from warploom.sim.agent import Agent, NeedsData, Steps
+from warploom.sim.agent import Agent, Steps
 from warploom.sim.chosen import ChosenMemory, Fill
 from warploom.sim.engines import Engine
 from warploom.sim.evaluate import PURE
+from warploom.sim.flow import is_true
 from warploom.sim.machine import Phases
 from warploom.sim.memory import bind, grid_of
-from warploom.sim.outline import STEPS, Forced, Line, Outline, asked_without_data
-from warploom.sim.report import SimError, SimReport
+from warploom.sim.outline import Forced, Line, Outline, asked_without_data
+from warploom.sim.report import NeedsData, SimError, SimReport
 from warploom.sim.shared import Place
 from warploom.sim.state import Program, Settings
 
@@ -60,6 +61,8 @@ _NUMBERS: frozenset[OpKind] = frozenset(
         tma.tensor_map,
     )
 )
+Part = Callable[[], Steps]  # of control flow
+
 _BRANCHES = (control.for_, control.if_)  # what it decides
 _ON_WORDS = (tile.store, tile.atomic)
 _ON_PLACES = (smem.shared_put, smem.shared_get)
@@ -169,7 +172,7 @@ class _Told(Outline):
     def _line(self, o: Op) -> Line:
         line = super()._line(o)
         if o.kind is control.for_:
-            return line._replace(run=self._telling_loop(o))
+            return self._telling_loop(o)
         own: dict[OpKind, Callable[..., Any]] = {
             control.if_: self._branching, smem.shared_put: self._putting, smem.shared_get: self._getting,
         }  # fmt: skip
@@ -193,26 +196,27 @@ class _Told(Outline):
             yield None
         return self.put[at][1][n - 1]
 
-    def _branching(self, a: Agent, o: Op, c: Any) -> Steps:
+    def _branching(self, a: Agent, o: Op, then: Part, other: Part, c: Any) -> Steps:
         self._tell(o, 2, a, o, c)
-        return STEPS[o.kind](a, o, c)  # type: ignore[no-any-return]
+        return (then if is_true(c) else other)()
 
-    def _telling_loop(self, loop: Op) -> Callable[..., Steps]:
+    def _telling_loop(self, loop: Op) -> Line:
         """Where a loop begins and ends doesn't matter, only how often it is run."""
         asked = self._asked_by_loop(loop)
         inside = {x.kind for x in loop.regions[0].all_ops}
         where = _place_of if inside & _BY_PLACE else lambda a: ()
         at = [i for i, v in enumerate(loop.operands) if i > 2 and _is_kept(v)]
+        at += range(len(loop.operands), len(loop.operands) + len(asked or ()))
 
-        def run(a: Agent, o: Op, *values: Any) -> Steps:
+        def run(a: Agent, o: Op, whole: Part, *values: Any) -> Steps:
             first, stop, stride = a.numbers(values[:3])
             self._tell(o, 2, a, o, len(range(first, stop, max(stride, 1))))
             if asked is None:
-                return STEPS[o.kind](a, o, *values)  # type: ignore[no-any-return]
-            coming = *[values[i] for i in at], *[a.env[v] for v in asked], *where(a)
-            return self._once((o, first, stop, stride, coming), a, o, values)
+                return whole()
+            coming = *[values[i] for i in at], *where(a)
+            return self._once((o, first, stop, stride, coming), a, whole)
 
-        return run
+        return Line(loop, run, False, (*loop.operands, *(asked or ())), loop.results, (), "", 0.0)
 
     def _tell(self, what: Op | Region, length: int, a: Agent, o: Op, *numbers: Any) -> None:
         self.path.append((what, *numbers))
@@ -220,13 +224,13 @@ class _Told(Outline):
         if self.length > MAX_LENGTH:
             raise _TooLong
 
-    def _once(self, key: Any, a: Agent, o: Op, values: Sequence[Any]) -> Steps:
+    def _once(self, key: Any, a: Agent, whole: Part) -> Steps:
         """A loop, told where it was not yet."""
         report = a.cta.report
         if key not in self._loops:
             path, length, trips, outcomes = self.path, self.length, report.trips, report.outcomes
             self.path, report.trips, report.outcomes = [], {}, {}
-            results = yield from STEPS[o.kind](a, o, *values)
+            results = yield from whole()
             told = self._numbers.setdefault(tuple(self.path), len(self._numbers))
             self._loops[key] = _Loop(
                 told, self.length - length, results, report.trips, report.outcomes

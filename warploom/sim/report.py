@@ -19,6 +19,10 @@ from warploom.ir.core import Op
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+class NeedsData(Exception):
+    """A skeleton run met control flow that depends on tile data."""
+
+
 @dataclass(frozen=True, eq=False)
 class Exchange:
     """One warp's setmaxnreg: `before` and `after` are registers a thread.

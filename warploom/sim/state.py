@@ -28,6 +28,7 @@ from warploom.sim.outline import Outline, outline_of
 from warploom.sim.registers import RegisterPool
 from warploom.sim.report import Event, ProtocolError, SimReport
 from warploom.sim.shared import SharedMemory
+from warploom.sim.translate import Mode
 from warploom.target import Target
 
 
@@ -97,6 +98,7 @@ class Cta:
         self.has_timeline = settings.has_timeline
         self.is_timed = settings.is_timed
         self.is_skeleton = not (self.has_data or self.has_timeline)  # see Outline.lines
+        self.mode = Mode(self.is_skeleton, self.has_data, self.is_timed)
         self.is_bound, self.touched = settings.is_bound, settings.touched
         self.lets_warps_lag, self.emit = settings.lets_warps_lag, p.emit
         self.target, self.cost = settings.target, settings.target.cost

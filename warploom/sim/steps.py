@@ -1,4 +1,4 @@
-"""What an agent does for each op that is not pure: control flow, global and shared memory.
+"""What an agent does for each op that is not pure: assertions, global and shared memory.
 
 Barriers: steps_sync.py.  What goes on by itself: steps_async.py, steps_copies.py (cp.async).
 """
@@ -18,70 +18,9 @@ from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import MBarrier
 from warploom.sim.memory import ViewValue
 from warploom.sim.outline import step
-from warploom.sim.report import SimError, StepLimit, TripLimit
 from warploom.sim.shared import Place
 
-# ---- control flow
-
-
-@step(control.for_)
-def _for(a: Agent, o: Op, lo: Any, hi: Any, by: Any, *init: Any) -> Steps:
-    (body,) = o.regions
-    number = dtype_of(o.operands[0].type).numpy.type
-    first, stop, stride = a.numbers((lo, hi, by))
-    if stride <= 0:
-        raise SimError("loop-step", f"a loop's step is positive, not {stride}", o.loc)
-    carried = init
-    name = body.params[0].hint or "i"
-    turns = range(first, stop, stride)
-    _limit(a, o, len(turns))
-    a.cta.report.trips.setdefault(o, set()).add(len(turns))
-    outer = a.around
-    for turn, i in enumerate(turns):
-        a.begin_turn(outer, o, name, i, turn)
-        a.env.update(zip(body.params, (number(i), *carried), strict=True))
-        carried = yield from a.region(body)
-    a.around = outer
-    return results_of(o, carried)
-
-
-MAX_SPINS = 1_000  # that a run without data waits so
-
-
-@step(control.while_)
-def _while(a: Agent, o: Op, *init: Any) -> Steps:
-    condition, body = o.regions
-    carried = init
-    turn, outer = 0, a.around
-    spins = a.cta.is_skeleton and len(body.ops) == 1  # waits for a word, of another program perhaps
-    while True:
-        a.env.update(zip(condition.params, carried, strict=True))
-        go, *rest = yield from a.region(condition)
-        if not a.number(go):
-            a.cta.report.trips.setdefault(o, set()).add(turn)
-            return results_of(o, tuple(rest))
-        a.begin_turn(outer, o, "turn", turn, turn)
-        a.env.update(zip(body.params, rest, strict=True))
-        carried = yield from a.region(body)
-        a.around = outer
-        turn += 1
-        _limit(a, o, turn)
-        most = a.cta.engine.max_turns
-        if most is not None and turn > (min(most, MAX_SPINS) if spins else most):
-            raise StepLimit("step-limit", f"a loop runs for more than {most} turns", o.loc)
-
-
-def _limit(a: Agent, o: Op, trips: int) -> None:
-    """Raises TripLimit where that is more than a loop may run."""
-    most = a.cta.engine.max_trips
-    if most is not None and trips > most:
-        raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations", o.loc)
-
-
-@step(control.if_)
-def _if(a: Agent, o: Op, c: Any) -> Steps:
-    then, other = o.regions
-    return results_of(o, (yield from a.region(then if a.number(c) else other)))
+# ---- assertions
 
 
 def results_of(o: Op, values: tuple[Any, ...]) -> Any:
@@ -132,18 +71,6 @@ def _fast_div(a: Agent, o: Op, x: Any, y: Any) -> Any:
             return np.int32(0)
         raise a.error("fast-div", f"divides {x} by {y}", o, "fast_divmod takes x ≥ 0 and y ≥ 1")
     return np.int32(x // y)
-
-
-@step(task.elect)
-def _elect(a: Agent, o: Op) -> Steps:
-    if a.is_solo:
-        raise a.error("elect", "elect inside elect", o)
-    a.is_solo = True
-    yield from a.region(o.regions[0])
-    a.is_solo = False
-    if o.attrs.get("synced"):
-        a.apart = None
-    return ()
 
 
 # ---- the program and global memory

@@ -1,0 +1,60 @@
+"""What control flow asks of an agent: loops, branches and elect, as translate.py spells them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warploom.ir.core import Op
+from warploom.sim.report import NeedsData, SimError, StepLimit, TripLimit
+
+if TYPE_CHECKING:
+    from warploom.sim.agent import Agent
+
+MAX_SPINS = 1_000  # that a run without data waits for a word, of another program perhaps
+
+
+def turns_of(a: Agent, o: Op, lo: Any, hi: Any, by: Any) -> range:
+    """The numbers that a loop counts."""
+    first, stop, stride = a.numbers((lo, hi, by))
+    if stride <= 0:
+        raise SimError("loop-step", f"a loop's step is positive, not {stride}", o.loc)
+    turns = range(first, stop, stride)
+    most = a.cta.engine.max_trips
+    if most is not None:
+        _limit_trips(o, len(turns), most)
+    a.cta.report.trips.setdefault(o, set()).add(len(turns))
+    return turns
+
+
+def limit(a: Agent, o: Op, turns: int, spins: bool) -> None:
+    """Raises where that is more than a `while` may run.  spins: it only waits."""
+    engine = a.cta.engine
+    if engine.max_trips is not None:
+        _limit_trips(o, turns, engine.max_trips)
+    most = engine.max_turns
+    if most is not None and turns > (min(most, MAX_SPINS) if spins else most):
+        raise StepLimit("step-limit", f"a loop runs for more than {most} turns", o.loc)
+
+
+def _limit_trips(o: Op, trips: int, most: int) -> None:
+    if trips > most:
+        raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations", o.loc)
+
+
+def is_true(x: Any) -> bool:
+    """A condition that control flow needs."""
+    if x is None:
+        raise NeedsData
+    return bool(x)
+
+
+def begin_elect(a: Agent, o: Op) -> None:
+    if a.is_solo:
+        raise a.error("elect", "elect inside elect", o)
+    a.is_solo = True
+
+
+def end_elect(a: Agent, o: Op) -> None:
+    a.is_solo = False
+    if o.attrs.get("synced"):
+        a.apart = None
