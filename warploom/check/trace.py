@@ -31,9 +31,10 @@ from warploom.sim.agent import Agent, Steps
 from warploom.sim.evaluate import PURE
 from warploom.sim.flow import is_true
 from warploom.sim.machine import simulate
-from warploom.sim.outline import STEPS, Line, Outline
+from warploom.sim.outline import STEPS, Outline
 from warploom.sim.report import NeedsData, SimError
 from warploom.sim.scheduler import Ordered
+from warploom.sim.translate import Line
 
 MOST_STEPS = 40_000  # of the scheduler, all programs together
 MOST_STEPS_OF_SAMPLES = 10_000  # of launches that nobody asked about

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from warploom.check.dependence import Dependence
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import cluster, control, smem, task, tile
 from warploom.ir.types import Pointer, Scalar
-from warploom.sim.evaluate import PURE, prepared
+from warploom.sim.evaluate import PURE, Fn, prepared
 
 DEEPEST = 240  # ops that a value is followed back through
 
@@ -38,6 +39,7 @@ class Values:
         self.dependence, self.steering = dependence, steering
         self.func = dependence.func
         self.index = {p: i for i, p in enumerate(self.func.params)}
+        self._meanings: dict[Op, tuple[Fn, list[np.dtype[Any]]]] = {}
         self.loop_of: dict[Value, Op] = {
             o.regions[0].params[0]: o for o in self.func.body.all_ops if o.kind is control.for_
         }
@@ -45,18 +47,17 @@ class Values:
     def __call__(self, v: Value, case: Case, given: Mapping[Value, Any] | None = None) -> Any:
         """A scalar at an input, in the first iteration of all loops (or where `given` says) of program 0;
         None where that can't be told."""
-        memo: dict[Value, Any] = dict(given or {})
-
-        def find(v: Value, depth: int) -> Any:
-            if v not in memo:
-                memo[v] = None  # what is computed from itself is not told
-                memo[v] = self._find(v, case, find, depth) if depth < DEEPEST else None
-            return memo[v]
-
         with np.errstate(all="ignore"):
-            return find(v, 0)
+            return self._told(case, dict(given or {}), v, 0)
 
-    def _find(self, v: Value, case: Case, find: Any, depth: int) -> Any:
+    def _told(self, case: Case, memo: dict[Value, Any], v: Value, depth: int) -> Any:
+        if v not in memo:
+            memo[v] = None  # what is computed from itself is not told
+            memo[v] = self._find(v, case, memo, depth) if depth < DEEPEST else None
+        return memo[v]
+
+    def _find(self, v: Value, case: Case, memo: dict[Value, Any], depth: int) -> Any:
+        find = partial(self._told, case, memo)
         if v in self.index:
             return None if isinstance(v.type, Pointer) else case.args[self.index[v]]
         if v in self.loop_of:
@@ -89,14 +90,15 @@ class Values:
         values = [find(x, depth + 1) for x in o.operands]
         if any(x is None for x in values):
             return None
+        if o not in self._meanings:
+            dtypes = [t.type.dtype.numpy for t in o.operands if isinstance(t.type, Scalar)]
+            self._meanings[o] = prepared(o), dtypes
+        meaning, dtypes = self._meanings[o]
         numbers = [
-            x.astype(t.type.dtype.numpy)
-            if isinstance(x, np.ndarray)
-            else t.type.dtype.numpy.type(x)
-            for x, t in zip(values, o.operands, strict=True)
-            if isinstance(t.type, Scalar)
+            x.astype(t) if isinstance(x, np.ndarray) else t.type(x)
+            for x, t in zip(values, dtypes, strict=True)
         ]
-        out = prepared(o)(*numbers)
+        out = meaning(*numbers)
         return out[o.results.index(v)] if isinstance(out, tuple) else out
 
     def _loaded(self, o: Op, case: Case) -> Any:

@@ -57,7 +57,7 @@ def write(
     if cta.is_tracked:
         a.log(o, s.name)
         now = Access(a.party(o), s, components, epochs, not is_async, visible)
-        cta.footprints.write(now, cta.outline.regions(s), a.rows, is_async)
+        cta.footprints.write(now, cta.outline.regions(s), 4 * a.index + is_async, a.rows, is_async)
 
 
 def read_now(a: Agent, o: Op, s: Place) -> Cta:

@@ -174,13 +174,17 @@ class Agent:
     def log(self, o: Op, thing: str, phase: int = -1) -> None:
         """Records a step of the protocol."""
         if self.cta.is_tracked:
-            copies, wgmma, bulk = self.copies, self.wgmma, self.bulk
+            copies, wgmma, bulk, known = self.copies, self.wgmma, self.bulk, self.cta.outline.steps
             age = (
                 wgmma.committed - wgmma.known,
                 bulk.committed - bulk.known,
                 len(copies.groups) - copies.waited,
             )
-            self.cta.report.steps.append(SyncStep(self.label, o, self.turns, thing, phase, age))
+            fields = self.label, o, self.turns, thing, phase, age
+            if (step := known.get(fields)) is None:
+                step = SyncStep(*fields)
+                known[step] = step
+            self.cta.report.steps.append(step)
 
     # ---- time
 

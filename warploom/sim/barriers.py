@@ -81,6 +81,7 @@ class MBarrier:
     in_flight: int = 0  # bytes of copies issued and not landed
     stamp: Array = field(init=False)
     done: Array = field(init=False)
+    proof: Array = field(init=False)  # (2, 1): the components that tell that its copies are over
     wide_stamp: Array = field(init=False)
     wide_done: Array = field(init=False)
     time: float = 0.0  # of the running phase's latest arrival
@@ -91,6 +92,7 @@ class MBarrier:
     blocked: dict[Party, int] = field(default_factory=dict)  # waits that go on, each for a phase
 
     def __post_init__(self) -> None:
+        self.proof = np.array([[self.component], [self.visible]])
         self.pending = self.count
         self.done = self.wide_done = np.zeros(self.width, np.int64)
         self._begin_phase()
@@ -129,7 +131,8 @@ class MBarrier:
         self.time = max(self.time, time)
         self.arrivals.append(party)
         self._advance(party)
-        self.touch("arrive", phase, party)
+        if self.touched is not None:
+            self.touch("arrive", phase, party)
         if n > now:
             self.arrive(party, stamp, time, rows, wide, n - now)
 
@@ -238,7 +241,7 @@ class MBarrier:
     def target(self, party: Party, rows: Array, parity: int) -> int:
         """The full phase that a wait for `parity` means to whoever makes it: the first that it does
         not know to be complete, or the one before (then it passes at once)."""
-        known: list[int] = rows[:, self.component].tolist()
+        known: set[int] = set(rows[:, self.component].tolist())
         targets = {n - (n % 2 != parity) for n in known}
         if len(targets) > 1:
             raise ProtocolError(
@@ -269,7 +272,7 @@ class MBarrier:
     def _check_waiters(self, party: Party) -> None:
         """The running phase completes: every wait for the previous one must be over before."""
         for w in self.waited:
-            known = self.wide_stamp[w.components]
+            known = self.wide_stamp.take(w.components)
             if not covers(known, w.epochs) and (self.bound or (known >= w.epochs).any()):
                 raise self._late(
                     w.party, self.phases - 1, (party.note("the next phase is completed"),)

@@ -56,7 +56,10 @@ class Engine:
         """Queues an action."""
         self.serial += 1
         action = Action(kind, run, time, self.serial, self.turn)
-        self.lanes.setdefault(lane, deque()).append(action)
+        queue = self.lanes.get(lane)
+        if queue is None:
+            queue = self.lanes[lane] = deque()
+        queue.append(action)
         return action
 
     def heads(self) -> list[tuple[Lane, Action]]:

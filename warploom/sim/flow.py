@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warploom.ir.core import Op
+from warploom.sim.agent import Agent
 from warploom.sim.report import NeedsData, SimError, StepLimit, TripLimit
-
-if TYPE_CHECKING:
-    from warploom.sim.agent import Agent
+from warploom.sim.translate import called
 
 MAX_SPINS = 1_000  # that a run without data waits for a word, of another program perhaps
 
 
+@called
 def turns_of(a: Agent, o: Op, lo: Any, hi: Any, by: Any) -> range:
     """The numbers that a loop counts."""
     first, stop, stride = a.numbers((lo, hi, by))
@@ -26,6 +26,7 @@ def turns_of(a: Agent, o: Op, lo: Any, hi: Any, by: Any) -> range:
     return turns
 
 
+@called
 def limit(a: Agent, o: Op, turns: int, spins: bool) -> None:
     """Raises where that is more than a `while` may run.  spins: it only waits."""
     engine = a.cta.engine
@@ -41,6 +42,7 @@ def _limit_trips(o: Op, trips: int, most: int) -> None:
         raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations", o.loc)
 
 
+@called
 def is_true(x: Any) -> bool:
     """A condition that control flow needs."""
     if x is None:
@@ -48,12 +50,14 @@ def is_true(x: Any) -> bool:
     return bool(x)
 
 
+@called
 def begin_elect(a: Agent, o: Op) -> None:
     if a.is_solo:
         raise a.error("elect", "elect inside elect", o)
     a.is_solo = True
 
 
+@called
 def end_elect(a: Agent, o: Op) -> None:
     a.is_solo = False
     if o.attrs.get("synced"):

@@ -26,7 +26,8 @@ import numpy as np
 from warploom.errors import InternalError, LaunchError, Note, whole_number
 from warploom.ir.core import HARDWARE, Func, Op, Region
 from warploom.ir.ops import regs
-from warploom.sim import (  # noqa: F401  (what agents do for each op: the modules fill outline.STEPS)
+from warploom.sim import (  # noqa: F401  (what agents do for each op: the modules fill tables)
+    flow,
     steps,
     steps_async,
     steps_copies,
@@ -135,8 +136,13 @@ def simulate(
         ctas = [cta for one in machine.programs for cta in one.ctas]
         report.cycles = max(report.cycles, *(cta.cycles for cta in ctas))
         report.programs += len(group)
+        for one in machine.programs:
+            one.dismantle()
     report.events.sort(key=lambda e: (e.program, e.start))
     return report
+
+
+_ENDED = object()
 
 
 class Machine:
@@ -150,11 +156,28 @@ class Machine:
 
     def run(self, scheduler: Scheduler) -> None:
         """Runs the programs to their ends."""
-        self.engine.max_turns, self.engine.max_trips = scheduler.max_steps, scheduler.max_trips
+        going, engine, most = self.going, self.engine, scheduler.max_steps
+        engine.max_turns, engine.max_trips = most, scheduler.max_trips
         for program in self.programs:
             self._begin(program)
-        while self._step(scheduler):
-            pass
+        while True:  # a step of an agent or an engine
+            heads = engine.heads() if engine.lanes else []
+            ready = []
+            if not (heads and scheduler.engines_first):
+                ready = [a for a in going if a.block is None or a.block.ready()]
+            if not ready and not heads:
+                break
+            scheduler.turn = engine.turn = scheduler.turn + 1
+            if most is not None and scheduler.turn > most:
+                raise StepLimit("step-limit", f"the program takes more than {most} steps")
+            choice = scheduler.pick(ready, heads)
+            if not isinstance(choice, Agent):
+                engine.perform(choice)
+            elif next(going[choice], _ENDED) is _ENDED:
+                del going[choice]
+                self.phases[choice.cta].ended(choice)
+        if going:
+            raise self.deadlock()
         for phases in self.phases.values():
             phases.finish()
 
@@ -167,32 +190,6 @@ class Machine:
             else:
                 lane = Lane("begin", f"the cluster{program.of}", cta.rank)
                 self.engine.issue("begin", phases.begin, 0.0, lane)
-
-    def _step(self, scheduler: Scheduler) -> bool:
-        """One step of an agent or an engine; False where all agents have ended and all actions are done."""
-        going, engine = self.going, self.engine
-        heads = engine.heads() if engine.lanes else []
-        ready = []
-        if not (heads and scheduler.engines_first):
-            ready = [a for a in going if a.block is None or a.block.ready()]
-        if not ready and not heads:
-            if going:
-                raise self.deadlock()
-            return False
-        scheduler.turn = engine.turn = scheduler.turn + 1
-        if scheduler.max_steps is not None and scheduler.turn > scheduler.max_steps:
-            steps = scheduler.max_steps
-            raise StepLimit("step-limit", f"the program takes more than {steps} steps")
-        choice = scheduler.pick(ready, heads)
-        if not isinstance(choice, Agent):
-            engine.perform(choice)
-            return True
-        try:
-            next(going[choice])
-        except StopIteration:
-            del going[choice]
-            self.phases[choice.cta].ended(choice)
-        return True
 
     def deadlock(self) -> Deadlock:
         """No agent can go on: who waits for what."""

@@ -21,7 +21,7 @@ covers it.  Barriers carry both halves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -107,6 +107,9 @@ class Access:
     epochs: Array
     is_generic_write: bool
     visible: Array | None = None  # of a copy by TMA: the components for ordinary accesses
+    known: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # who knows that it is over, see Footprints
 
     @property
     def what(self) -> str:
@@ -164,6 +167,8 @@ class Footprints:
 
     def _divide(self) -> None:
         """Follows the partition: of a region's parts is known what is known of the region."""
+        if len(self._partition.origins) == len(self._last_write):
+            return
         for origin in self._partition.origins[len(self._last_write) :]:
             self._last_write.append(self._last_write[origin])
             self._last_reads.append(self._last_reads[origin].copy())
@@ -203,19 +208,30 @@ class Footprints:
         )
 
     def _check(
-        self, now: Access, ids: set[int], rows: Array, is_async: bool, verbs: tuple[str, str]
+        self,
+        now: Access,
+        ids: set[int],
+        who: int,
+        rows: Array,
+        is_async: bool,
+        verbs: tuple[str, str],
     ) -> None:
+        key = who, len(rows)
         for i in sorted(ids):
             if i < 0:
                 continue
             earlier = self.accesses[i]
+            if key in earlier.known:
+                continue
             if not self._is_over(earlier, rows, is_async):
                 only_fence = is_async and self._is_over(earlier, rows, False)
                 only_relaxed = earlier.visible is not None and self._is_over(earlier, rows, True)
                 raise self._race(now, earlier, verbs, only_fence, only_relaxed)
+            earlier.known.add(key)
 
-    def read(self, now: Access, at: Regions, reader: int, rows: Array, is_async: bool) -> None:
-        """A read that begins now, with the knowledge of `rows` (one a warp that takes part).
+    def read(self, now: Access, at: Regions, who: int, rows: Array, is_async: bool) -> None:
+        """A read that begins now, with the knowledge of `rows` (one a warp that takes part).  who: a number
+        of the agent and of the way in which it accesses: what it knew once it knows for ever.
 
         Raises Race, or MemoryFault where nothing ever wrote the bytes, or what lay there before."""
         self._divide()
@@ -223,21 +239,23 @@ class Footprints:
         if min(writes) < 0:
             what = f"{now.party.who}: {now.what} reads bytes that nothing wrote"
             raise MemoryFault("uninitialised", what, now.party.op.loc)
-        self._check(now, writes, rows, is_async, ("write", "read"))
+        self._check(now, writes, who, rows, is_async, ("write", "read"))
+        root = self._root(now)
         for write in map(self.accesses.__getitem__, writes):
-            if self._root(write) != self._root(now):
+            if self._root(write) != root:
                 what = f"{now.party.who}: {now.what} reads what {write.what} left in the same bytes"
                 raise MemoryFault("uninitialised", what, now.party.op.loc, (write.note("written"),))
         for i in at:
-            self._last_reads[i][reader] = len(self.accesses)
+            self._last_reads[i][who] = len(self.accesses)
         self.accesses.append(now)
 
-    def write(self, now: Access, at: Regions, rows: Array, is_async: bool) -> None:
+    def write(self, now: Access, at: Regions, who: int, rows: Array, is_async: bool) -> None:
         """A write that may happen from now on.  Raises Race."""
         self._divide()
-        self._check(now, {self._last_write[i] for i in at}, rows, is_async, ("write", "write"))
+        writes = {self._last_write[i] for i in at}
+        self._check(now, writes, who, rows, is_async, ("write", "write"))
         reads = {read for i in at for read in self._last_reads[i].values()}
-        self._check(now, reads, rows, is_async, ("read", "write"))
+        self._check(now, reads, who, rows, is_async, ("read", "write"))
         for i in at:
             self._last_write[i] = len(self.accesses)
             self._last_reads[i].clear()

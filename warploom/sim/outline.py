@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from warploom.sim.evaluate import PURE
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
 from warploom.sim.order import Array, Components, Partition, Regions
+from warploom.sim.report import SyncStep
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
-from warploom.sim.translate import FLOW, Mode, Translated, Translator
+from warploom.sim.translate import FLOW, Line, Mode, Translated, Translator
 from warploom.target import CostTable
 
 NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
@@ -62,24 +63,6 @@ def step(kind: OpKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-class Line(NamedTuple):
-    """One op as an agent runs it.
-
-    run: of a pure op a function of its operands, otherwise of the agent, the op and the operands (a
-    generator where it can block).  Of control flow (translate.py) nothing; or a generator function of agent,
-    op, what it does as functions (of an `if` both regions), and operands.  tiles: its results that are
-    tiles.  unit, cycles: of a pure op."""
-
-    op: Op
-    run: Callable[..., Any] | None
-    is_pure: bool
-    operands: tuple[Value, ...]
-    results: tuple[Value, ...]
-    tiles: tuple[Value, ...]
-    unit: str
-    cycles: float
-
-
 @dataclass(frozen=True)
 class Numbering:
     """Which component of a clock stands for what, of one CTA; see order.py."""
@@ -117,6 +100,8 @@ class Outline:
         self.offsets = Offsets(func)
         self._lines: dict[tuple[Region, bool], tuple[Line, ...]] = {}
         self._translated: dict[tuple[Region, Mode], Translated] = {}
+        # Runs share equal steps of the protocol: there are many, and the collector sees each.
+        self.steps: dict[tuple[Any, ...], SyncStep] = {}
         self._places: dict[str, Place] = {}
         self._regions: dict[tuple[Place, int | None], tuple[int, Regions]] = {}
 
@@ -265,7 +250,10 @@ class Outline:
         """What an agent does for a region."""
         found = self._translated.get((region, mode))
         if found is None:
-            found = self._translated[region, mode] = Translator(self, mode).translated(region)
+            lines = partial(self.lines, is_skeleton=mode.is_skeleton)
+            given = self.given if mode.is_skeleton else {}
+            translator = Translator(lines, given, self.offsets.wrapping, mode)
+            found = self._translated[region, mode] = translator.translated(region)
         return found
 
     def _is_in_skeleton(self, o: Op) -> bool:

@@ -37,10 +37,11 @@ from warploom.sim.evaluate import PURE
 from warploom.sim.flow import is_true
 from warploom.sim.machine import Phases
 from warploom.sim.memory import bind, grid_of
-from warploom.sim.outline import Forced, Line, Outline, asked_without_data
+from warploom.sim.outline import Forced, Outline, asked_without_data
 from warploom.sim.report import NeedsData, SimError, SimReport
 from warploom.sim.shared import Place
 from warploom.sim.state import Program, Settings
+from warploom.sim.translate import Line
 
 MAX_LENGTH = 200_000  # of a path; what is longer is run
 
@@ -100,6 +101,7 @@ class _Told(Outline):
         super().__init__(func, func.target.cost, watched=watched)
         self._of_region: dict[Region, tuple[Line, ...]] = {}
         self._loops: dict[Any, _Loop] = {}
+        self._steps_told: dict[Any, Any] = {}  # equal ones are one
         self._numbers: dict[tuple[Any, ...], int] = {}  # of what loops told
         self.begin()
 
@@ -219,7 +221,8 @@ class _Told(Outline):
         return Line(loop, run, False, (*loop.operands, *(asked or ())), loop.results, (), "", 0.0)
 
     def _tell(self, what: Op | Region, length: int, a: Agent, o: Op, *numbers: Any) -> None:
-        self.path.append((what, *numbers))
+        step = what, *numbers
+        self.path.append(self._steps_told.setdefault(step, step))
         self.length += length
         if self.length > MAX_LENGTH:
             raise _TooLong
@@ -368,6 +371,7 @@ class Paths:
             going = [(steps, path) for steps, path in going if self._goes_on(steps, path)]
             now = told.length, len(going), told.handed
             idle = idle + 1 if now == before else 0
+        program.dismantle()
         return not going
 
     def _goes_on(self, steps: Steps, path: list[Any]) -> bool:

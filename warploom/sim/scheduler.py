@@ -54,6 +54,8 @@ class Ordered(Scheduler):
             case "reverse":
                 return ready[-1] if ready else max(heads, key=lambda h: h[1].serial)[0]
             case "early":
+                if len(heads) == 1:
+                    return heads[0][0]
                 if heads:
                     return min(heads, key=lambda h: h[1].serial)[0]
                 return ready[self.turn % len(ready)]

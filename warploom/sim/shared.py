@@ -81,9 +81,12 @@ class Place:
 
     def permuted(self, perm: tuple[int, ...], type_: Shared) -> Place:
         """The same bytes with axes permuted."""
-        start = tuple(self.start[p] for p in perm)
-        turned = Place(self.address, type_, start, self.name, self.rank)
-        return self.made.setdefault(("permuted", perm), turned)
+        found = self.made.get(("permuted", perm))
+        if found is None:
+            start = tuple(self.start[p] for p in perm)
+            found = Place(self.address, type_, start, self.name, self.rank)
+            self.made["permuted", perm] = found
+        return found
 
     def of_peer(self, rank: int) -> Place:
         """The same tile in another CTA of the cluster."""
@@ -92,7 +95,7 @@ class Place:
         found = self.made.get(("peer", rank))
         return found or self.made.setdefault(("peer", rank), replace(self, rank=rank, made={}))
 
-    @property
+    @cached_property
     def allocation(self) -> str:
         """The name of the allocation that it is a part of."""
         return self.name.partition("[")[0]

@@ -81,6 +81,13 @@ class Program:
         self.barrier.name += of
         self.ctas = [Cta(self, rank) for rank in range(outline.ctas)]
 
+    def dismantle(self) -> None:
+        """After the run: lets go of what refers back to it, which is free without the collector then."""
+        for cta in self.ctas:
+            cta.reached.clear()
+            cta.copied.clear()
+        self.ctas.clear()
+
     def relaxed(self, stamp: Array) -> Array:
         """What a relaxed arrival or wait hands on: nothing of ordinary accesses."""
         return np.where(self.outline.ordinary, 0, stamp)
@@ -118,7 +125,6 @@ class Cta:
         self.numbers = outline.numberings[rank]
         self.width = outline.width
         self.of = (f" of CTA {rank}" if outline.ctas > 1 else "") + p.of  # for reports
-        self.arrays = self._arrays()
         self.pool = RegisterPool(self.target, self.warps, at_entry(p.func, self.target))
 
     @cached_property
@@ -147,7 +153,8 @@ class Cta:
             name + self.of, component, self.width, self.is_tracked, self.is_bound, self.touched
         )
 
-    def _arrays(self) -> dict[str, list[MBarrier]]:
+    @cached_property
+    def arrays(self) -> dict[str, list[MBarrier]]:
         """The mbarriers, by the names of their arrays."""
         components = iter(zip(self.numbers.mbarriers, self.numbers.visible, strict=True))
         out = {}

@@ -14,7 +14,7 @@ from warploom.sim.accesses import need_written, reach, read, write
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import MBarrier
 from warploom.sim.cluster import Reach
-from warploom.sim.engines import BulkStores, Fresh, Product
+from warploom.sim.engines import BulkStores, Fresh, Product, WgmmaQueue
 from warploom.sim.memory import ViewValue
 from warploom.sim.order import Array, Party, described
 from warploom.sim.outline import step
@@ -56,8 +56,10 @@ def _begins_whole(a: Agent, o: Op, kind: Type, at: list[int]) -> None:
     """A box begins at a whole unit of 16 bytes along the adjacent axis: the hardware ends other copies as an
     illegal instruction (docs/log/2026-11-21-operands-tma-cannot-load.md)."""
     assert isinstance(kind, TensorMap)
+    if not a.cta.has_data:  # a skeleton run knows no offsets
+        return
     axis, size = kind.axes[kind.inner], kind.dtype.bytes
-    if a.cta.has_data and at[axis] * size % 16:  # a skeleton run knows no offsets
+    if at[axis] * size % 16:
         raise a.error(
             "tma-start",
             f"a TMA box begins at element {at[axis]} of axis {axis}, {at[axis] * size} bytes, no multiple "
@@ -88,8 +90,7 @@ def _issue_load(
         b.bind(party, a.rows, "issues a copy that completes")
     a.log(o, b.name, b.phases)
     phase, size = b.phases, dst.type.tile_bytes
-    component, visible = np.array([[b.component], [b.visible]])
-    write(a, cta, o, dst, component, np.array([phase + 1]), True, visible)
+    write(a, cta, o, dst, b.proof[0], np.array([phase + 1]), True, b.proof[1])
     b.in_flight += size
     cta.loads[b] = (phase, party)
 
@@ -239,15 +240,16 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
             "call self.wgmma.fence() between the two",
         )
     group = queue.committed + 1
-    for place, mn_axis in ((x, 0), (b, 1)):
-        if isinstance(place, Place):
-            epochs = np.array([group])
-            try:
-                if not cta.is_tracked:
-                    place.operand(mn_axis)  # else `read` asks for it
-                read(a, cta, o, place, a.queue_order, epochs, True, mn_axis)
-            except LayoutError as e:
-                raise a.error("wgmma-layout", str(e), o) from None
+    epochs = np.array([group])
+    try:
+        for place, mn_axis in ((x, 0), (b, 1)):
+            if not isinstance(place, Place):
+                continue
+            if not cta.is_tracked:
+                place.operand(mn_axis)  # else `read` asks for it
+            read(a, cta, o, place, a.queue_order, epochs, True, mn_axis)
+    except LayoutError as e:
+        raise a.error("wgmma-layout", str(e), o) from None
     product = Product(o, x, b, acc, bool(use_acc), group)
     queue.unfinished.append(product)
     queue.last_op = o
@@ -295,20 +297,25 @@ def _wgmma_commit(a: Agent, o: Op) -> None:
     a.wgmma.last_op = o
 
 
+def _group_block(o: Op, queue: WgmmaQueue, group: int) -> Block:
+    return Block(
+        lambda: queue.finished(group),
+        o,
+        f"its wgmma group {group}",
+        lambda: "the tensor core is not done",
+    )
+
+
 @step(mma.wgmma_wait)
 def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
     queue = a.wgmma
     group = max(0, queue.committed - o.attrs["pending"])
     covered = [p for p in queue.unfinished if p.group <= group]
-    yield from a.wait_until(
-        Block(
-            lambda: queue.finished(group),
-            o,
-            f"its wgmma group {group}",
-            lambda: "the tensor core is not done",
-        )
-    )
-    a.stall(max((p.end for p in covered), default=a.time), o, "wgmma")
+    if queue.finished(group):
+        yield None  # as it will stay
+    else:
+        yield from a.wait_until(_group_block(o, queue, group))
+    a.stall(max([p.end for p in covered], default=a.time), o, "wgmma")
     queue.known = max(queue.known, group)
     a.queues[:] = queue.known
     values = []

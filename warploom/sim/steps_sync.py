@@ -163,7 +163,7 @@ def _cluster_wait(a: Agent, o: Op) -> Steps:
 
 @step(mbarrier.mbarrier_wait)
 def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase: Any) -> Steps:
-    b, parity, party = a.barrier(o, barriers, index), a.number(phase), a.party(o)
+    b, parity, party, rows = a.barrier(o, barriers, index), a.number(phase), a.party(o), a.rows
     if parity not in (0, 1):
         raise a.error(
             "parity",
@@ -172,42 +172,42 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
             "a phase is 0 or 1: flip it by phase ^ 1, or let self.ring_next do so",
         )
     if a.cta.is_tracked:
-        target = b.target(party, a.rows, parity)
+        target = b.target(party, rows, parity)
     else:
         target = b.phases - 1 if b.phases % 2 != parity else b.phases
-    is_bound = b.bound and b.tracked
-
-    def ready() -> bool:
-        return b.phases > target if is_bound else b.phases % 2 != parity
-
     a.log(o, b.name, target)
     b.blocked[party] = target
-    yield from a.wait_until(
-        Block(
-            ready,
-            o,
-            f"phase {target} of {b.name} (parity {parity})",
-            lambda: f"phase {b.phases} still lacks {b.outstanding()}",
-            b.cause,
-            parties=b.parties,
-        )
-    )
+    if b.bound and b.tracked and b.phases > target:
+        yield None  # as it will stay
+    else:
+        yield from a.wait_until(_phase_block(o, b, target, parity))
     del b.blocked[party]
     a.passed = b, target, o
     b.touch("wait", b.phases, party)
     if not b.bound:
         target = b.phases - 1
-    n = len(a.rows)
-    b.waited.append(Waiter(party, a.program_order[:n], a.epochs()))
+    b.waited.append(Waiter(party, a.program_order[: len(rows)], a.epochs()))
     if b.phases == target + 1 and target >= 0:
         acquired = b.wide_done if o.attrs.get("scope", "cta") == "cluster" else b.done
         if _is_relaxed(o):
             acquired = a.cta.program.relaxed(acquired)
-        np.maximum(a.rows, acquired, out=a.rows)
+        np.maximum(rows, acquired, out=rows)
         a.stall(b.done_time, o, b.name)
     if not b.bound:
         yield None  # others may go on between this and what follows
     return ()
+
+
+def _phase_block(o: Op, b: MBarrier, target: int, parity: int) -> Block:
+    is_bound = b.bound and b.tracked
+    return Block(
+        lambda: b.phases > target if is_bound else b.phases % 2 != parity,
+        o,
+        f"phase {target} of {b.name} (parity {parity})",
+        lambda: f"phase {b.phases} still lacks {b.outstanding()}",
+        b.cause,
+        parties=b.parties,
+    )
 
 
 def _arrive(
@@ -251,23 +251,26 @@ def _mbarrier_arrive(
         "count", 1
     )
     order, together = a.proof(), Together(warps * times)
-    known = a.told()[:warps].copy()
+    # Where warps neither lag nor are told apart they arrive at once.
+    at_once = a.cta.touched is None and not a.cta.lets_warps_lag
+    known = a.told()[:warps]
     is_synced = a.is_solo or by != "warp" or o.attrs.get("synced", True)
     if is_synced and by == "warp" and not a.is_solo:
         a.apart = None
         a.clock[:] = known
     elif not is_synced and a.apart is not None:  # lane 0 knows nothing of what the others did since
-        own = np.arange(warps)
+        own, known = np.arange(warps), known.copy()
         for at in (a.access_order, a.access_order + a.cta.width // 2):
             known[own, at] = np.minimum(known[own, at], a.apart - 1)
-    # Where warps neither lag nor are told apart they arrive at once.
-    at_once = a.cta.touched is None and not a.cta.lets_warps_lag
-    for w in range(0, warps, warps if at_once else 1):
-        some = known if at_once else known[w : w + 1]
+    if at_once:
+        for target in targets:
+            _arrive(a, o, target, party, known, order, times * warps, together)
+    for w in range(0 if at_once else warps):
+        some = known[w : w + 1].copy()
 
         def run(some: Array = some) -> None:
             for target in targets:
-                _arrive(a, o, target, party, some, order, times * len(some), together)
+                _arrive(a, o, target, party, some, order, times, together)
 
         a.lag(w, run, LAGS[not is_synced])
     a.released()
@@ -290,6 +293,8 @@ def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
 
 def same_barrier(a: Agent, b: MBarrier, rank: int) -> MBarrier:
     """The same barrier in the CTA of that rank."""
+    if rank == b.rank:
+        return b
     assert b.made is not None
     return a.cta.program.ctas[rank].arrays[b.made.attrs["name"]][b.index]
 

@@ -8,22 +8,25 @@ loop gets it whole, as functions; so what is nested deeply is kept apart as well
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from types import CodeType, GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from warploom.ir.core import Op, OpKind, Region, Value
 from warploom.ir.ops import control, task
 from warploom.ir.types import dtype_of
-from warploom.sim.flow import begin_elect, end_elect, is_true, limit, turns_of
 from warploom.sim.offsets import wrapped
 
-if TYPE_CHECKING:
-    from warploom.sim.outline import Line, Outline
-
+CALLED: dict[str, Callable[..., Any]] = {}  # what control flow asks of an agent; filled by flow.py
 MAX_DEPTH = 12  # of one function: Python takes 20 loops inside each other
+
+
+def called(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Registers a function that the text calls by its name."""
+    CALLED[fn.__name__] = fn
+    return fn
 
 
 class Mode(NamedTuple):
@@ -32,6 +35,24 @@ class Mode(NamedTuple):
     is_skeleton: bool
     has_data: bool
     is_timed: bool
+
+
+class Line(NamedTuple):
+    """One op as an agent runs it.
+
+    run: of a pure op a function of its operands, otherwise of the agent, the op and the operands (a
+    generator where it can block).  Of control flow (translate.py) nothing; or a generator function of agent,
+    op, what it does as functions (of an `if` both regions), and operands.  tiles: its results that are
+    tiles.  unit, cycles: of a pure op."""
+
+    op: Op
+    run: Callable[..., Any] | None
+    is_pure: bool
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    tiles: tuple[Value, ...]
+    unit: str
+    cycles: float
 
 
 class Translated(NamedTuple):
@@ -55,17 +76,27 @@ class _Function:
 
 
 class Translator:
-    """Writes the functions of an outline's regions for one mode."""
+    """Writes the functions of a region for one mode.
 
-    def __init__(self, outline: Outline, mode: Mode) -> None:
-        self.outline, self.mode = outline, mode
+    lines: of a region.  given: what a run need not compute.  wrapping: see Offsets."""
+
+    def __init__(
+        self,
+        lines: Callable[[Region], Iterable[Line]],
+        given: Mapping[Value, Any],
+        wrapping: Callable[[Op], Iterable[int]],
+        mode: Mode,
+    ) -> None:
+        self.lines, self.wrapping, self.mode = lines, wrapping, mode
         self._space: dict[str, Any] = {
-            "G": GeneratorType, "partial": partial, "turns_of": turns_of, "limit": limit, "is_true": is_true,
-            "begin_elect": begin_elect, "end_elect": end_elect, "wrapped": wrapped,
-        }  # fmt: skip
+            "G": GeneratorType,
+            "partial": partial,
+            "wrapped": wrapped,
+            **CALLED,
+        }
         self._constants: dict[Any, str] = {}
         self._known: dict[Value, str] = {}  # constants
-        for v, number in outline.given.items() if mode.is_skeleton else ():
+        for v, number in given.items():
             self._known[v] = "None" if number is None else self._constant(number, v)
         self._names: dict[Value, str] = {}
         self._values: dict[str, Value] = {}
@@ -137,7 +168,7 @@ class Translator:
     # ---- ops
 
     def _ops(self, region: Region) -> None:
-        for line in self.outline.lines(region, self.mode.is_skeleton):
+        for line in self.lines(region):
             if line.op.kind in _FLOW:
                 self._flow(line)
             elif line.is_pure:
@@ -187,7 +218,7 @@ class Translator:
 
         def operands(of: Sequence[Value] = o.operands) -> list[str]:
             values = self._use(of)
-            for i in self.outline.offsets.wrapping(o):
+            for i in self.wrapping(o):
                 values[i] = f"wrapped({values[i]})"
             return values
 
