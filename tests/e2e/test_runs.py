@@ -113,3 +113,41 @@ def test_a_run_that_is_none_is_found_by_the_simulator() -> None:
             continue
         with pytest.raises(ProtocolError, match="runs of 4"):
             simulate(func, [a], 1)
+
+
+@wl.jit
+def add_rows(
+    x_ptr: Any, rows_ptr: Any, out_ptr: Any, n: Any, N: tl.constexpr, BM: tl.constexpr
+) -> None:
+    """Rows are added to those that an index names."""
+    r, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, N)
+    rows = tl.load(rows_ptr + r, mask=r < n, other=0)
+    x = tl.load(x_ptr + r[:, None] * N + c[None, :], mask=r[:, None] < n, other=0)
+    tl.atomic_add(out_ptr + rows[:, None] * N + c[None, :], x, mask=r[:, None] < n)
+
+
+def rows_to_add(dtype: Any, count: int = 70, width: int = 64) -> tuple[Any, Any, Any, Any]:
+    """(x, the rows that each is added to, zeros, the sums: small whole numbers)."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(-3, 4, (count, width)).astype(dtype)
+    rows = rng.integers(0, 9, count).astype(np.int64)
+    sums = np.zeros((9, width))
+    np.add.at(sums, rows, x.astype(float))
+    return x, rows, np.zeros((9, width), dtype), sums
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [(np.float32, 4), (np.float16, 8), (ml_dtypes.bfloat16, 8)]
+)
+def test_adjacent_floats_are_added_at_once(dtype: Any, most: int) -> None:
+    x, rows, out, sums = rows_to_add(dtype)
+    meta = {"N": 64, "BM": 32, "grid": (3,)}
+    compiled = add_rows.compile_for(x, rows, out, 70, **meta)
+    assert runs(compiled, tile.atomic) == [(1, most)]
+    assert f"x{most}(" in compiled.asm["cuda"].rpartition("__global__")[2]
+    compiled.simulate(x, rows, out, 70, grid=(3,))
+    assert np.array_equal(out.astype(float), sums)
+    for target in ("sm_80", "sm_90a"):  # bf16 by compare-and-swap where the chip has no atomic
+        assert (
+            add_rows.compile_for(x, rows, out, 70, **meta, target=target).resources.spill_bytes == 0
+        )

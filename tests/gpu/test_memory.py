@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.e2e.test_runs import add_rows, rows_to_add
 from tests.gpu.probe import integers, needs_gpu, run
 from tests.unit.codegen_kernels import SIZES, kernel, placed, through, view
 from warploom.ir.core import walk
@@ -277,3 +278,14 @@ def test_integers_wrap_and_divide_as_in_the_simulator(dtype: str) -> None:
         d = np.abs(-b)
         wanted = np.trunc(b.astype(np.longdouble) / t).astype(x.dtype) - np.fmod(d, t)
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_rows_are_added_to_those_that_an_index_names(dtype: Any) -> None:
+    pytest.importorskip("torch")
+    from tests.gpu.test_mma_sync import on_device
+
+    x, rows, out, sums = rows_to_add(dtype, 8192, 256)
+    moved = [on_device(v) for v in (x, rows, out)]
+    add_rows[(128,)](*moved, 8192, N=256, BM=64)
+    assert np.array_equal(moved[2].double().cpu().numpy(), np.float64(sums.astype(dtype)))

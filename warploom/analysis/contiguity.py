@@ -15,7 +15,7 @@ from warploom.ir.analysis import uses
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import tile
 from warploom.ir.rewrite import rewrite
-from warploom.ir.types import Tile, elem_of, f32, pointee_of
+from warploom.ir.types import Tile, bf16, elem_of, f16, f32, pointee_of
 
 _VECTOR_BYTES = 16
 
@@ -47,14 +47,14 @@ def groups(facts: Facts, pointers: Value, masks: Sequence[Value]) -> tuple[int, 
 
 
 def with_runs(func: Func) -> Func:
-    """Loads and stores by pointers say which elements they may move at once; so do atomics that add f32 and
-    whose result nobody looks at (PTX ISA, "red", of vectors)."""
+    """Loads and stores by pointers say which elements they may move at once; so do atomics that add floats of
+    at most 32 bits and whose result nobody looks at (PTX ISA, "red", of vectors)."""
     facts, used = facts_of(func), uses(func.body)
 
     def may(o: Op) -> bool:
         if o.kind is not tile.atomic:
             return o.kind in (tile.load, tile.store)
-        adds = o.attrs["fn"] == "add" and elem_of(o.result.type) == f32
+        adds = o.attrs["fn"] == "add" and elem_of(o.result.type) in (f32, f16, bf16)
         return adds and o.result not in used
 
     def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:

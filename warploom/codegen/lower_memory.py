@@ -458,9 +458,12 @@ def _atomic(e: Emitter, o: Op) -> None:
         for i in range(0, len(r.elements), together):
             tests = [holder, read(masks.elements[i], masks.elem) if masks else ""]
             test = all_of(tests) or "true"
-            given = ", ".join(read(x, elem) for x in r.elements[i : i + together])
+            part = r.elements[i : i + together]
+            given = (
+                words_of(r, i, 2 * together) if elem.bits == 16 else [read(x, elem) for x in part]
+            )
             pointer = read(pointers.elements[i], pointers.elem)
-            e.line(f"red_add_f32x{together}({test}, {pointer}, {given});")
+            e.line(f"red_add_{elem}x{together}({test}, {pointer}, {', '.join(given)});")
         return
     for i in range(len(r.elements)):
         tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]

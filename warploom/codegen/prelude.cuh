@@ -853,7 +853,66 @@ DEV float atomic_add_f16(u16* p, float x) {
 }
 
 DEV float atomic_add_bf16(u16* p, float x) {
+#if __CUDA_ARCH__ >= 900
   u16 old;
   asm volatile("atom.global.add.noftz.bf16 %0, [%1], %2;" : "=h"(old) : "l"(p), "h"((u16)pack_bf16(x, 0.0f)) : "memory");
+#else
+  u16 old = *(volatile u16*)p, expected;
+  do {
+    expected = old;
+    const u16 next = (u16)pack_bf16(bf16_lo(expected) + x, 0.0f);
+    asm volatile("atom.global.cas.b16 %0, [%1], %2, %3;" : "=h"(old) : "l"(p), "h"(expected), "h"(next) : "memory");
+  } while (old != expected);
+#endif
   return bf16_lo(old);
+}
+
+// Adds to adjacent 16-bit floats, each by itself, where `on`; p is aligned to all.  (PTX ISA, "red": vectors and
+// bf16 from sm_90 on.)
+DEV void red_add_f16x2(bool on, u16* p, u32 a) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %2, 0; @on red.global.add.noftz.f16x2 [%0], %1; }" :: "l"(p), "r"(a), "r"((u32)on) : "memory");
+#else
+  if (on) { atomic_add_f16(p, f16_lo(a)); atomic_add_f16(p + 1, f16_hi(a)); }
+#endif
+}
+
+DEV void red_add_f16x4(bool on, u16* p, u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %3, 0; @on red.global.add.noftz.v2.f16x2 [%0], {%1, %2}; }" :: "l"(p), "r"(a), "r"(b), "r"((u32)on) : "memory");
+#else
+  red_add_f16x2(on, p, a); red_add_f16x2(on, p + 2, b);
+#endif
+}
+
+DEV void red_add_f16x8(bool on, u16* p, u32 a, u32 b, u32 c, u32 d) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %5, 0; @on red.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4}; }" :: "l"(p), "r"(a), "r"(b), "r"(c), "r"(d), "r"((u32)on) : "memory");
+#else
+  red_add_f16x4(on, p, a, b); red_add_f16x4(on, p + 4, c, d);
+#endif
+}
+
+DEV void red_add_bf16x2(bool on, u16* p, u32 a) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %2, 0; @on red.global.add.noftz.bf16x2 [%0], %1; }" :: "l"(p), "r"(a), "r"((u32)on) : "memory");
+#else
+  if (on) { atomic_add_bf16(p, bf16_lo(a)); atomic_add_bf16(p + 1, bf16_hi(a)); }
+#endif
+}
+
+DEV void red_add_bf16x4(bool on, u16* p, u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %3, 0; @on red.global.add.noftz.v2.bf16x2 [%0], {%1, %2}; }" :: "l"(p), "r"(a), "r"(b), "r"((u32)on) : "memory");
+#else
+  red_add_bf16x2(on, p, a); red_add_bf16x2(on, p + 2, b);
+#endif
+}
+
+DEV void red_add_bf16x8(bool on, u16* p, u32 a, u32 b, u32 c, u32 d) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %5, 0; @on red.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4}; }" :: "l"(p), "r"(a), "r"(b), "r"(c), "r"(d), "r"((u32)on) : "memory");
+#else
+  red_add_bf16x4(on, p, a, b); red_add_bf16x4(on, p + 4, c, d);
+#endif
 }
