@@ -169,21 +169,20 @@ class Accesses:
     def _carried(self) -> dict[Value, tuple[Value, ...]]:
         return {v: may_be for o in self.structure.ops for v, may_be in passed_on(o).items()}
 
-    def memory_ops(self) -> list[Op]:
-        return [o for o in self.structure.ops if o.accesses]
+    @cached_property
+    def memory_ops(self) -> tuple[Op, ...]:
+        return tuple(o for o in self.structure.ops if o.accesses)
 
     def reached(self) -> list[tuple[Op, int | None]]:
         """The accesses, each with the base of its memory; all with None where they may overlap."""
-        bases = [self.base(o.operands[0]) for o in self.memory_ops()]
+        bases = [self.base(o.operands[0]) for o in self.memory_ops]
         if None in bases or self.func.attrs.get("overlap"):
             bases = [None] * len(bases)
-        return list(zip(self.memory_ops(), bases, strict=True))
+        return list(zip(self.memory_ops, bases, strict=True))
 
     def written(self) -> set[int | None]:
         """Bases that the function stores to (None among them: a base that is not known)."""
-        return {
-            self.base(o.operands[0]) for o in self.memory_ops() if Effect.WRITE in o.kind.effect
-        }
+        return {self.base(o.operands[0]) for o in self.memory_ops if Effect.WRITE in o.kind.effect}
 
     def aliased(self) -> set[Op]:
         """Accesses whose memory the function both loads and writes, as far as bases tell.  Atomics among
@@ -191,12 +190,12 @@ class Accesses:
 
         func.attrs["overlap"] (True: the arguments of this variant overlap) makes it all accesses."""
         if self.func.attrs.get("overlap"):
-            return set(self.memory_ops())
+            return set(self.memory_ops)
         written = self.written()
-        read = {self.base(o.operands[0]) for o in self.memory_ops() if o.loads}
+        read = {self.base(o.operands[0]) for o in self.memory_ops if o.loads}
         both = written & read
         found = set()
-        for o in self.memory_ops():
+        for o in self.memory_ops:
             base = self.base(o.operands[0])
             others = written if o.loads else read
             if base in both or (base is None and others) or None in others:
@@ -236,7 +235,7 @@ class Accesses:
             if self._repeats(loop) and not any(self._varies(v, loop) for v in offsets):
                 return True
         base = self.base(o.operands[0])
-        others = [x for x in self.memory_ops() if x is not o and Effect.WRITE in x.kind.effect]
+        others = [x for x in self.memory_ops if x is not o and Effect.WRITE in x.kind.effect]
         return any(
             self.base(x.operands[0]) in (base, None) and not self._apart(o, x) for x in others
         )

@@ -42,7 +42,7 @@ class Numbers:
     def __post_init__(self) -> None:
         self.aliased = self.accesses.aliased()
         by_base: dict[int | None, list[Op]] = {}
-        for o in self.accesses.memory_ops():
+        for o in self.accesses.memory_ops:
             by_base.setdefault(self.accesses.base(o.operands[0]), []).append(o)
         for base, ops in by_base.items():
             if any(self.gives(o) for o in ops):

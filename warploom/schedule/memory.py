@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import count
 from math import prod
 
@@ -95,9 +96,11 @@ class Memory:
         def ring_bytes(common: int) -> int:
             return sum(n * d for n, d in zip(slot, depths(common), strict=True))
 
+        staging_bytes = cache(self.stores.staging_bytes)
+
         def staging(buffers: int, shared: Op | None, common: int) -> int:
             """Bytes of staging beside the rings."""
-            bytes_of = self.stores.staging_bytes(buffers)
+            bytes_of = staging_bytes(buffers)
             total = sum(bytes_of.values())
             if shared is not None and host is not None:
                 total -= min(bytes_of[shared], rings.slot_bytes(host.result) * depths(common)[0])

@@ -35,6 +35,7 @@ class Stores:
     roles: Roles
     partition: ConsumerPartition
 
+    @cached_property
     def staged(self) -> list[tuple[Op, tuple[int, int], tuple[int, int]]]:
         """(store, chunk, what a replica stores) of the stores that TMA may do."""
         found = []
@@ -78,7 +79,7 @@ class Stores:
         """Of each store, for all replicas; none of those that lie where an item was."""
         reused = self.reused(buffers)
         found = {}
-        for o, chunk, shape in self.staged():
+        for o, chunk, shape in self.staged:
             size = dtype_of(o.operands[1].type).bytes
             count = _buffers(_chunks(shape, chunk), buffers)
             found[o] = (
@@ -91,7 +92,7 @@ class Stores:
         a barrier of the replica stands before it anyway (not where chunks are stored while others are
         filled), and what other replicas read of the item lies elsewhere."""
         found: dict[Op, Op] = {}
-        for o, chunk, shape in self.staged():
+        for o, chunk, shape in self.staged:
             chunks = _chunks(shape, chunk)
             count = _buffers(chunks, buffers)
             is_whole = count == chunks and (count <= 2 or bool(self.context.knobs.store_whole))
@@ -157,9 +158,7 @@ class Stores:
 
         last = max(place(o) for g in groups for o in g)
         found = [
-            o
-            for o, _, _ in self.staged()
-            if place(o) > last and not self.context.structure.loops(o)
+            o for o, _, _ in self.staged if place(o) > last and not self.context.structure.loops(o)
         ]
         return found[0] if found else None
 
@@ -168,7 +167,7 @@ class Stores:
 
         sharing: the store whose staging lies in the slots of `host`, a load."""
         asked, whole = self.context.knobs.store_buffers, self.context.knobs.store_whole
-        staged = {o: (chunk, shape) for o, chunk, shape in self.staged()}
+        staged = {o: (chunk, shape) for o, chunk, shape in self.staged}
         reused = self.reused(buffers)
         plans = []
         for o in self.context.ops:
@@ -271,7 +270,7 @@ class Stores:
             return "an atomic tells others that they are done"
         if counted:
             return "its control flow follows numbers that it would have to be told"
-        loops = {self.context.structure.parent[o] for o, _, _ in self.staged()}
+        loops = {self.context.structure.parent[o] for o, _, _ in self.staged}
         outer = next(iter(loops), None)
         if len(loops) > 1 or outer is None or outer.kind is not control.for_:
             return "they stand in no loop over tiles"

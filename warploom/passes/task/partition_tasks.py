@@ -111,7 +111,7 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
     ahead |= {*schedule.hoisted_loads, *(i for p in schedule.pipelines for i in p.in_stage(0))}
     loaded = {
         base
-        for o in accesses.memory_ops()
+        for o in accesses.memory_ops
         if o.id in ahead and (base := accesses.base(o.operands[0])) is not None
     }
     stored = {base for base in accesses.written() if base is not None}
