@@ -204,12 +204,17 @@ def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, int, list[Turn]]]
     """For each run of each loop (of an agent, in its outer iterations) the steps of its iterations, and how
     many loops are around these."""
     out: dict[tuple[str, Op, tuple[tuple[Op, int], ...]], list[Turn]] = {}
+    places: dict[tuple[str, int], list[Turn]] = {}  # of an agent in some iterations
     for s in steps:
-        for i, (loop, turn) in enumerate(s.loops):
-            turns = out.setdefault((s.agent, loop, s.loops[:i]), [])
-            while len(turns) <= turn:
-                turns.append([])
-            turns[turn].append(s)
+        key = s.agent, id(s.loops)
+        if key not in places:
+            places[key] = []
+            for i, (loop, turn) in enumerate(s.loops):
+                turns = out.setdefault((s.agent, loop, s.loops[:i]), [])
+                turns += [[] for _ in range(len(turns), turn + 1)]
+                places[key].append(turns[turn])
+        for place in places[key]:
+            place.append(s)
     return [(loop, len(outer) + 1, turns) for (_, loop, outer), turns in out.items()]
 
 
@@ -221,7 +226,7 @@ def _recurs(turns: list[Turn], period: int) -> bool:
             return False
         for a, b in zip(earlier, later, strict=True):
             by = b.phase - a.phase
-            if (a.op, a.thing, a.age) != (b.op, b.thing, b.age) or by % 2:
+            if a.op is not b.op or by % 2 or a.thing != b.thing or a.age != b.age:
                 return False
             if moved.setdefault(a.thing, by) != by:
                 return False

@@ -161,7 +161,7 @@ class Agent:
 
     def touch(self, o: Op, mode: str, pointer: Any) -> None:
         """Records an access to a scalar in global memory."""
-        if np.ndim(pointer) > 0:
+        if isinstance(pointer, np.ndarray) and pointer.ndim:
             return
         memory, dtype = self.cta.memory, pointee_of(o.operands[0].type).numpy
         buffer, at = memory.split(int(memory.settled(pointer, dtype, o.loc)), o.loc)

@@ -79,6 +79,8 @@ def _narrow(x: Any, dtype: DType) -> Any:
 # By operators, which a NumPy scalar takes a tenth of the time for that a ufunc does.
 def _quotient(x: Any, y: Any) -> Any:
     q = x // y
+    if not isinstance(q, np.ndarray):
+        return q + q.dtype.type(1) if q * y != x and (x < 0) != (y < 0) else q
     rounded = (q * y != x) & ((x < 0) != (y < 0))
     return q + rounded.astype(q.dtype)
 

@@ -111,6 +111,8 @@ class GlobalMemory:
 
     def settled(self, pointers: Any, dtype: np.dtype[Any], loc: Loc | None = None) -> Any:
         """Pointers, those from addresses as pointers into the buffers that hold them."""
+        if isinstance(pointers, np.int64) and not (pointers & FOREIGN and pointers < BEYOND):
+            return pointers
         p = np.asarray(pointers)
         foreign = np.flatnonzero(((p & FOREIGN) != 0) & (p < BEYOND))
         if not foreign.size:

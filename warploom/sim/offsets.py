@@ -129,6 +129,6 @@ def _exact(fn: Fn) -> Fn:
 
 
 def _addptr(p: Any, offset: Any) -> Any:
-    if offset.dtype != np.int64:
+    if offset.dtype != _WIDE:
         return p + offset.astype(np.int64)
     return marked(p, offset, (offset < _LOW) | (offset > _HIGH))

@@ -309,17 +309,21 @@ class Outline:
         assert find is not None
 
         def run(a: Any, o: Op, *values: Any) -> Any:
-            turn = a.turns[-1][1] if a.turns else 0
             if forced is not None:
                 out = np.bool_(forced(sum(turn for *_, turn in a.loops)))
-            elif is_pure and any(x is None for x in values):
-                return None
+            elif is_pure:
+                for x in values:
+                    if x is None:
+                        return None
+                out = find(*values)
             else:
-                out = find(*values) if is_pure else find(a, o, *values)
+                out = find(a, o, *values)
             if out is not None:
-                outcomes = a.cta.report.outcomes
-                key = o, bool(out)
-                outcomes[key] = max(outcomes.get(key, 0), turn)
+                outcomes, turn, key = a.cta.report.outcomes, 0, (o, bool(out))
+                if a.turns:
+                    turn = a.turns[-1][1]
+                if turn > outcomes.get(key, -1):
+                    outcomes[key] = turn
             return out
 
         return line._replace(run=run, is_pure=False, tiles=(), unit="", cycles=0.0)
