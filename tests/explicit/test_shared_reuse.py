@@ -71,3 +71,32 @@ def test_it_computes_what_it_says(order: str) -> None:
     y = np.zeros_like(x)
     simulate(placed(Halves()), [x, y], 1, order=order, seed=1)
     assert np.array_equal(y, 3 * x)
+
+
+class Handed(tilus.Script):
+    """Each CTA of two reads a tensor of its own, and then gets what the other one read beside it."""
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32) -> None:
+        self.attrs.warps = 4
+        self.attrs.cluster_blocks = 2
+        self.attrs.blocks = 2
+        x = self.global_view(x_ptr, dtype=float32, shape=[64, 64])
+        y = self.global_view(y_ptr, dtype=float32, shape=[64, 64])
+        mine = self.shared_tensor(dtype=float32, shape=[32, 64])
+        theirs = self.shared_tensor(dtype=float32, shape=[32, 64])
+        at = self.cluster.blockRank * 32
+        self.cluster.sync()
+        self.store_shared(mine, self.load_global(x, offsets=[at, 0], shape=[32, 64]))
+        self.sync()
+        tile = self.load_shared(mine)
+        self.sync()
+        self.store_shared(self.cluster.map_shared_addr(theirs, self.cluster.blockRank ^ 1), tile)
+        self.cluster.sync()
+        self.store_global(y, self.load_shared(theirs), offsets=[at, 0])
+
+
+def test_what_another_cta_writes_has_bytes_of_its_own() -> None:
+    """That this CTA is done with a tensor says nothing of the one that gets the bytes."""
+    func = placed(Handed())
+    assert not reused(func)
+    assert check(func).verdict is Verdict.PROVED
