@@ -8,12 +8,13 @@ that is not zero).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from warploom.analysis.facts import Facts, facts_of
+from warploom.analysis.lattice import Interval
 from warploom.ir.analysis import uses
-from warploom.ir.core import Builder, Func, Op, Value
-from warploom.ir.ops import tile
+from warploom.ir.core import Builder, Family, Func, Op, Value
+from warploom.ir.ops import arith, tile
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import Tile, bf16, elem_of, f16, f32, pointee_of
 
@@ -36,14 +37,88 @@ def groups(facts: Facts, pointers: Value, masks: Sequence[Value]) -> tuple[int, 
         return None
     size = pointee_of(pointers.type).bytes
     for axis, extent in reversed(tuple(enumerate(pointers.type.shape))):
-        known = facts.axis(pointers, axis)
+        most = math.gcd(_VECTOR_BYTES // size, extent)
+        inside, n = _where(facts, pointers, masks, axis, most)
+        known = inside.axis(pointers, axis)
         if extent == 1 or (known.slope != 1 and known.contiguity == 1):
             continue
-        n = math.gcd(_VECTOR_BYTES // size, known.contiguity, extent)
-        for mask in masks:
-            n = math.gcd(n, facts.axis(mask, axis).constancy)
+        n = math.gcd(n, known.contiguity)
         return (axis, n) if n > 1 else None
     return None
+
+
+def _where(
+    facts: Facts, pointers: Value, masks: Sequence[Value], axis: int, n: int
+) -> tuple[Facts, int]:
+    """What is known of pointers that a mask lets through, and of how many elements, n at most, the mask is
+    alike: where x >= 2048, (x - 2048) % 64 < 32 goes by x as (y % 64) < 32 does by y >= 0."""
+    known = [facts.axis(v, axis).constancy for v in masks]
+    if not masks or (all(c % n == 0 for c in known) and facts.axis(pointers, axis).slope == 1):
+        return facts, math.gcd(n, *known)
+    places = _place_by_place(facts, pointers) & _place_by_place(facts, masks[0])
+    inside, held = facts, set[Value]()
+    leaves = _conjuncts(facts, masks)
+    while more := {v for v in leaves if v not in held and inside.axis(v, axis).constancy % n == 0}:
+        held |= more
+        inside = facts.where(_bounds(facts, held, places))
+    return inside, math.gcd(n, *(inside.axis(v, axis).constancy for v in leaves))
+
+
+def _conjuncts(facts: Facts, masks: Sequence[Value]) -> list[Value]:
+    """The conditions that have to hold together."""
+    found, pending = list[Value](), [*masks]
+    for v in pending:
+        o = facts.maker(v)
+        if o is not None and o.kind is arith.and_:
+            pending += o.operands
+        else:
+            found.append(v)
+    return found
+
+
+def _bounds(facts: Facts, conditions: set[Value], places: set[Value]) -> dict[Value, Interval]:
+    """What comparisons that hold say of these values."""
+    given: dict[Value, Interval] = {}
+    for v in conditions:
+        o = facts.maker(v)
+        order = arith.ordered(o) if o is not None else None
+        if order is None:
+            continue
+        less, more, strict = order
+        low, high = facts.interval(less).low + strict, facts.interval(more).high - strict
+        for x, bounds in ((less, {"high": high}), (more, {"low": low})):
+            for same in _uncast(facts, x):
+                if same in places:
+                    given[same] = given.get(same, facts.interval(same)).refined(**bounds)
+    return given
+
+
+def _uncast(facts: Facts, x: Value) -> Iterator[Value]:
+    """A number, and what it is a cast of that has the same value."""
+    yield x
+    while (o := facts.maker(x)) is not None and o.kind is arith.cast:
+        if not facts.interval(o.operands[0]).within(facts.interval(x)):
+            return
+        x = o.operands[0]
+        yield x
+
+
+def _place_by_place(facts: Facts, pointers: Value) -> set[Value]:
+    """The integer tiles that each pointer follows from in its own place; none where it may follow from one in
+    another place, too."""
+    found: set[Value] = set()
+    pending = [pointers]
+    for v in pending:
+        o = facts.maker(v)
+        if v in found or o is None:
+            continue
+        if o.kind.family in (Family.POINTWISE, Family.FILL, Family.NUMBER):
+            pending += o.operands
+        elif isinstance(v.type, Tile) or o.kind.family in (Family.COMBINE, Family.CONTROL):
+            return set()
+        if isinstance(v.type, Tile):
+            found.add(v)
+    return found
 
 
 def with_runs(func: Func) -> Func:

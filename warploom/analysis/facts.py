@@ -84,6 +84,11 @@ class Facts:
         """What else is known where the parameters are `given`, and divisors positive."""
         return Facts(self.maker, given, self.scope, trusting=True)
 
+    def where(self, values: Mapping[Value, Interval]) -> Facts:
+        """What else is known where these values are in these ranges."""
+        given = {**self.given, **values}
+        return Facts(self.maker, given, self.scope, self.trusting, self.wraps)
+
     # ---- iteration
 
     def _get(self, key: Key) -> Known:

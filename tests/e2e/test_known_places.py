@@ -1,0 +1,87 @@
+"""What is known of an access widens it, or leaves it out: where a mask holds, behind a known end."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e.test_runs import runs
+from warploom.ir.ops import tile
+
+
+@wl.jit
+def rotated(x_ptr: Any, y_ptr: Any, out_ptr: Any, B: tl.constexpr) -> None:
+    """Rows of two tensors side by side, each with the halves of its groups exchanged: the second one's
+    places are negative where the first one's mask holds."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    row, column = at // 256, at % 256
+    out = tl.zeros((B,), tl.bfloat16)
+    for ptr, first in ((x_ptr, 0), (y_ptr, 128)):
+        inside = (column >= first) & (column < first + 128)
+        place = (column - first) % 64
+        low = tl.load(
+            ptr + row * 128 + (column - first) // 64 * 64 + place + 32, inside & (place < 32), 0.0
+        )
+        high = tl.load(
+            ptr + row * 128 + (column - first) // 64 * 64 + place - 32, inside & (place >= 32), 0.0
+        )
+        out += low + high
+    tl.store(out_ptr + at, out)
+
+
+def test_where_a_mask_holds_remainders_go_on() -> None:
+    rng = np.random.default_rng(3)
+    x, y = (rng.standard_normal((8, 128)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    out = np.zeros((8, 256), ml_dtypes.bfloat16)
+    made = rotated.compile_for(x, y, out, grid=(2,), B=1024, num_warps=4)
+    assert runs(made, tile.load) == [(0, 8)] * 4
+    made.simulate(x, y, out, grid=(2,))
+    halves = np.concatenate([x, y], 1).reshape(8, 4, 2, 32)
+    np.testing.assert_array_equal(out, halves[:, :, ::-1].reshape(8, 256))
+
+
+@wl.jit
+def transposed_mask(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    """What the mask says of a place is no matter of the transposed one."""
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :] - N * N // 2
+    v = tl.load(x_ptr + N * N // 2 + tl.trans(at) % 64, mask=at >= 0, other=0.0)
+    tl.store(out_ptr + at + N * N // 2, v)
+
+
+def test_a_mask_says_nothing_of_other_places() -> None:
+    x, out = np.arange(256, dtype=np.float32), np.zeros((16, 16), np.float32)
+    made = transposed_mask.compile_for(x, out, grid=(1,), N=16, num_warps=1)
+    assert runs(made, tile.load) == [()]
+    made.simulate(x, out, grid=(1,))
+    at = np.arange(256).reshape(16, 16) - 128
+    np.testing.assert_array_equal(out, np.where(at >= 0, x[128 + np.fmod(at.T, 64)], 0))
+
+
+@wl.jit
+def widened(x_ptr: Any, out_ptr: Any, N: tl.constexpr, B: tl.constexpr) -> None:
+    at = tl.program_id(0) * N + tl.arange(0, B)
+    v = tl.load(x_ptr + at, mask=tl.arange(0, B) < N, other=0.0)
+    tl.store(out_ptr + at, tl.exp(v.to(tl.float32)), mask=tl.arange(0, B) < N)
+
+
+def test_wider_elements_are_stored_in_whole_sectors() -> None:
+    """Eight bf16 a thread would be stored as two halves of 32 bytes each."""
+    x, out = np.zeros((3, 4096), ml_dtypes.bfloat16), np.zeros((3, 4096), np.float32)
+    made = widened.compile_for(x, out, grid=(3,), N=4096, B=4096, num_warps=4)
+    assert {*re.findall(r"= (load_global\w+)\(", made.cuda)} == {"load_global64_if"}
+    assert "store_global128(" in made.cuda and made.resources.dynamic_shared == 0
+
+
+def test_what_lies_behind_a_known_end_is_no_code() -> None:
+    x = np.random.default_rng(5).standard_normal((3, 2752)).astype(np.float32)
+    out = np.zeros((3, 2752), np.float32)
+    made = widened.compile_for(x, out, grid=(3,), N=2752, B=4096, num_warps=4)
+    assert len(re.findall(r"= load_global128(?:_if)?\(", made.cuda)) == 6  # of 8, 512 elements each
+    assert len(re.findall(r"store_global128\(", made.cuda)) == 7  # and its definition
+    made.simulate(x, out, grid=(3,))
+    np.testing.assert_allclose(out, np.exp(x), rtol=1e-6)
