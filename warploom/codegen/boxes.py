@@ -177,6 +177,17 @@ class Rows:
         before, left = self.bounds(axis, c)
         return f"valid<{n}>({c.rest}, {before}, {left})"
 
+    def is_outside(self, register: int) -> bool:
+        """Is what every thread holds in a register known to lie behind the array's end?"""
+        box, lead = self.box, self.box.rank - len(self.t.shape)
+        for axis in range(len(self.t.shape)):
+            offset = box.facts.interval(box.offsets[lead + axis])
+            extent = box.facts.interval(box.extent(lead + axis))
+            first = int(self.t.layout.table[axis][..., register].min())
+            if not box.endless(lead + axis) and offset.low + first >= extent.high:
+                return True
+        return False
+
     def held(self, at: Place, registers: Sequence[int]) -> str:
         """C for "the element is in the tile", where the layout overhangs it in any of the registers."""
         lead = self.box.rank - len(self.t.shape)

@@ -42,6 +42,8 @@ def _load_box(e: Emitter, o: Op) -> None:
     how = "_hinted" * bool(policy)
 
     def value(start: int) -> str:
+        if rows.is_outside(start):
+            return nothing(item * n)
         pointer, test, valid = rows.access(start, n)
         if not valid:
             if not test:
@@ -77,6 +79,8 @@ def _store_box(e: Emitter, o: Op) -> None:
     rows = Rows(box, t)
     policy = cache_policy(o)
     for start in range(0, t.layout.registers, n):
+        if rows.is_outside(start):
+            continue
         pointer, test, valid = rows.access(start, n)
         given = ", ".join(words_of(r, start, n * item))
         bits = 8 * n * item

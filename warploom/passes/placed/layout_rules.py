@@ -271,7 +271,9 @@ def _loaded(o: Op, layout: Layout) -> Settled:
 def _stores(t: TaskLayouts, o: Op) -> None:
     if o.kind is tile.store:
         t.equal(*tiles(o))
-    t.prefers(o.operands[1], _memory(t, o), STORED)
+    memory = _memory(t, o)
+    t.prefers(o.operands[1], memory, STORED)
+    t.written.setdefault(o.operands[1], memory)
 
 
 def _stored(t: TaskLayouts, o: Op) -> Settled:

@@ -89,8 +89,13 @@ class Memory:
             return True
         if self.in_pieces and layout.contiguous(self.inner) % self.vector:
             return False
-        ratio = sector_ratio(layout, self.inner, self.itemsize, self.vector)
-        return ratio <= (WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO)
+        return self.ratio(layout) <= (
+            WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO
+        )
+
+    def ratio(self, layout: Layout) -> float:
+        """Sectors that an access touches, by those that its bytes fill."""
+        return sector_ratio(layout, self.inner, self.itemsize, self.vector)
 
 
 def of_view(facts: Facts, view: Value, rank: int, itemsize: int) -> Memory:
@@ -123,7 +128,8 @@ class TaskLayouts:
     facts: Facts
     cheap: set[Value] = field(default_factory=set)
     flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
-    accepts: dict[Value, Callable[[Layout], bool]] = field(default_factory=dict)
+    loaded: dict[Value, Memory] = field(default_factory=dict)  # from where it comes
+    written: dict[Value, Memory] = field(default_factory=dict)  # to where it goes
     anchors: list[tuple[int, int, Value, Layout]] = field(default_factory=list)
     layout: dict[Value, Layout] = field(default_factory=dict)
     stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
@@ -170,32 +176,50 @@ class TaskLayouts:
         weight = SCATTERED if memory.scattered else strength
         self.anchors.append((weight, -t.size, v, memory.layout(t.shape, self.warps)))
         if strength == LOADED:
-            self.accepts[v] = memory.accepts
+            self.loaded[v] = memory
 
     # ---- what has been decided
 
     def decide(self) -> None:
         """Every anchor in order of strength flows as far as nothing has been decided."""
-        for _, _, v, layout in sorted(self.anchors, key=lambda a: a[:2]):
-            self._flood(v, layout)
+        for strength, _, v, layout in sorted(self.anchors, key=lambda a: a[:2]):
+            self._flood(v, self._for_stores(v, layout) if strength == LOADED else layout)
         rest = [v for v in defined(self.region) if tile_of(v.type) and v not in self.cheap]
         for v in sorted(rest, key=lambda v: -tile_of(v.type).size):  # type: ignore[union-attr]
             self._flood(v, self.default(v))
 
     def _flood(self, v: Value, layout: Layout) -> None:
+        self.layout |= self._reached(v, layout)
+
+    def _reached(self, v: Value, layout: Layout) -> dict[Value, Layout]:
+        """The layouts that follow from one of v, where none is decided."""
         if v in self.cheap or v in self.layout:
-            return
-        self.layout[v] = layout
+            return {}
+        found = {v: layout}
         pending = [v]
         for v in pending:
             for w, how in self.flows.get(v, ()):
-                if w in self.cheap or w in self.layout:
+                if w in self.cheap or w in self.layout or w in found:
                     continue
-                there = how(self.layout[v])
-                accepts = self.accepts.get(w)
-                if there is not None and (accepts is None or accepts(there)):
-                    self.layout[w] = there
+                there = how(found[v])
+                memory = self.loaded.get(w)
+                if there is not None and (memory is None or memory.accepts(there)):
+                    found[w] = there
                     pending.append(w)
+        return found
+
+    def _for_stores(self, v: Value, layout: Layout) -> Layout:
+        """A layout for what is loaded: that of a store of wider elements, which would write half sectors,
+        where the load moves whole ones either way."""
+        shape = shape_of_tile(v)
+        for w in self._reached(v, layout):
+            memory = self.written.get(w)
+            if memory is None or shape_of_tile(w) != shape or memory.ratio(layout) <= 1:
+                continue
+            other = memory.layout(shape, self.warps)
+            if self.loaded[v].ratio(other) <= 1 == memory.ratio(other):
+                return other
+        return layout
 
     def of(self, v: Value) -> Layout:
         """The layout of a value, or one for a cheap value that has none."""
