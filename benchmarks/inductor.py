@@ -5,8 +5,9 @@
 Each compiler has processes of its own: some that compile and check the cases of `inductor_cases.py`, each a
 share, and then one that times, with what they left in the caches.  Results are compared with eager mode in
 float64, drawn numbers with the other compiler's.  `us` of a kernel: the median of the profiler's times, with
-a cold L2 cache; of a kernel that is launched before the one ahead of it ends, its wait counts.  `graph_us`: a
-whole call as a CUDA graph.  One JSON object is printed; `summary` has the ratios, Triton's time over ours.
+a cold L2 cache, from its begin, or from the end of what was launched before where that is later (a kernel
+that begins early waits for it), to its end.  `graph_us`: a whole call as a CUDA graph.  One JSON object is
+printed; `summary` has the ratios, Triton's time over ours.
 """
 
 from __future__ import annotations
@@ -116,9 +117,13 @@ def timed(case: Case, compiled: Any) -> dict[str, Any]:
             run(case, compiled, case.inputs)
         torch.cuda.synchronize()
     times: dict[str, list[float]] = {}
-    for event in profiled.events():
-        if event.device_type == DeviceType.CUDA and event.name.startswith("triton_"):
-            times.setdefault(event.name, []).append(event.time_range.elapsed_us())
+    on_device = [e for e in profiled.events() if e.device_type == DeviceType.CUDA]
+    before = -math.inf  # when all that was launched earlier had ended
+    for event in sorted(on_device, key=lambda e: e.time_range.start):
+        began, ended = max(event.time_range.start, before), event.time_range.end
+        if event.name.startswith("triton_"):
+            times.setdefault(event.name, []).append(max(0.0, ended - began))
+        before = max(before, ended)
     kernels = {
         name: [round(statistics.median(us), 2), len(us) // ROUNDS]
         for name, us in sorted(times.items())
