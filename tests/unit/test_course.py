@@ -91,7 +91,7 @@ def test_conditions_go_along_a_loop_as_is_said(func: Func) -> None:
     (loop,) = (o for o in func.body.ops if o.kind is control.for_)
 
     def hold(o: Op, seen: list[bool]) -> bool:
-        course = courses.of(Condition(o.result, o, Source.TURN, o), loop)
+        course = courses.of(Condition(o.result, o, Source.ITERATION, o), loop)
         middle = seen[course.head : max(course.head, len(seen) - course.tail)]
         return not course.is_known or middle[course.period :] == middle[: -course.period]
 
@@ -119,7 +119,9 @@ def course(write: Callable[[Builder, Value, Value], Value], lo: int | None = Non
     solver = Solver(Dependence(func), Steering(func))
     o = solver.dependence.made[condition]
     (loop,) = (o for o in func.body.ops if o.kind is control.for_)
-    return Courses(solver.values, solver.sums).of(Condition(condition, o, Source.TURN, o), loop)
+    return Courses(solver.values, solver.sums).of(
+        Condition(condition, o, Source.ITERATION, o), loop
+    )
 
 
 def test_the_number_of_an_iteration_is_known_whatever_the_loop_begins_with_and_steps_by() -> None:

@@ -73,7 +73,7 @@ def _parts(body: Region, is_kept: Callable[[Op], bool]) -> dict[Value, Parts]:
         nest = (*(x.kind for x in around[o]), o.kind)
         if o.kind is control.for_:
             (inner,) = o.regions
-            found[inner.params[0]] = ("turn", nest), (o.operands[0], o.operands[2])
+            found[inner.params[0]] = ("iteration", nest), (o.operands[0], o.operands[2])
             rows = zip(inner.params[1:], o.operands[3:], inner.yielded, o.results, strict=True)
             for param, first, then, last in rows:
                 found[param] = ("carried", nest), (first, then)

@@ -182,8 +182,8 @@ class Runs:
     ) -> None:
         """Keeps the outcomes of watched conditions: the last iteration of each, the loops' trip counts."""
         length = sum(trips.values())
-        for key, turn in outcomes.items():
-            self.outcomes[key] = max(turn, self.outcomes.get(key, 0))
+        for key, iteration in outcomes.items():
+            self.outcomes[key] = max(iteration, self.outcomes.get(key, 0))
             if length > self._reaching.get(key[0], (-1,))[0]:
                 self._reaching[key[0]] = length, case, program
             known = self.trips_with.setdefault(key, {})

@@ -56,10 +56,10 @@ class Courses:
             carried |= set(body.params[:1])
         if any(self.dependence.own(p) for p in carried & behind) or self._is_drawn(loop, behind):
             return Course(is_known=False)
-        turns = {x for x in behind if x is body.params[0] or self.sums.is_iteration(x, loop)}
-        if loop.kind is control.while_ or not turns:
+        iterations = {x for x in behind if x is body.params[0] or self.sums.is_iteration(x, loop)}
+        if loop.kind is control.while_ or not iterations:
             return Course()
-        return self._table(v, loop, behind, turns) or self._relative(v, loop)
+        return self._table(v, loop, behind, iterations) or self._relative(v, loop)
 
     def _behind(self, v: Value, loop: Op) -> set[Value]:
         """What a value flows from, the number of the loop's iteration from nothing."""
@@ -73,20 +73,20 @@ class Courses:
             if behind.isdisjoint(o.results):
                 continue
             if o.kind is smem.shared_get:  # put there by another agent, in an iteration of its own
-                if self.dependence.sources(o.result) & (_DRAWN | Source.TURN):
+                if self.dependence.sources(o.result) & (_DRAWN | Source.ITERATION):
                     return True
             elif any(self.dependence.own(v) & _DRAWN for v in o.results):
                 return True
         return False
 
-    def _table(self, v: Value, loop: Op, behind: set[Value], turns: set[Value]) -> Course | None:
-        """Where it hangs on constants and on `turns` alone, the loop's variable and numbers of its iteration:
+    def _table(self, v: Value, loop: Op, behind: set[Value], counts: set[Value]) -> Course | None:
+        """Where it hangs on constants and `counts` alone, the loop's variable and numbers of its iteration:
         told without a run."""
-        if any(self.dependence.own(x) for x in behind - turns):
+        if any(self.dependence.own(x) for x in behind - counts):
             return None
         case = Case((0,) * len(self.func.params), (1,))
         given, least = dict[Value, Any](), 1 << 62  # how much these grow by an iteration, at least
-        for x in turns:
+        for x in counts:
             first, step = self._progress(x, loop)
             if first is None or step is None:
                 return None
@@ -99,7 +99,7 @@ class Courses:
         for period in range(1, SWEEP // 4):
             unlike = np.flatnonzero(seen[:-period] != seen[period:])
             head = int(unlike[-1]) + 1 if unlike.size else 0
-            if head + 2 * period <= SWEEP // 2 and not self._turns_later(v, loop, behind, least):
+            if head + 2 * period <= SWEEP // 2 and not self._flips_later(v, loop, behind, least):
                 return Course(head=head, period=period)
         return Course(is_known=False)
 
@@ -109,7 +109,7 @@ class Courses:
             return 0, 1
         return self.sums.constant(loop.operands[0]), self.sums.constant(loop.operands[2])
 
-    def _turns_later(self, v: Value, loop: Op, behind: set[Value], step: int) -> bool:
+    def _flips_later(self, v: Value, loop: Op, behind: set[Value], step: int) -> bool:
         """Whether a constant that the condition compares with is reached after the sweep."""
         known = self._relative(v, loop)
         if known.is_known:
@@ -125,9 +125,9 @@ class Courses:
         if o is None or o.kind not in COMPARISONS:
             return unknown
         x, y = o.operands
-        turn, (lo, hi, step) = loop.regions[0].params[0], loop.operands[:3]
+        iteration, (lo, hi, step) = loop.regions[0].params[0], loop.operands[:3]
         g = added(self.sums.linear(x), self.sums.linear(y), -1)
-        count, slope = g.pop(loop, 0), g.pop(turn, 0)
+        count, slope = g.pop(loop, 0), g.pop(iteration, 0)
         if count and not slope and not set(g) - {1}:
             return Course(head=abs(g.get(1, 0)) // abs(count) + 2)
         stride = self.sums.constant(step)

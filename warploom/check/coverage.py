@@ -1,9 +1,9 @@
-"""Whether the runs say all there is to say: each condition that decides events was turned both ways, and each
+"""Whether the runs say all there is to say: each condition that decides events was taken both ways, and each
 loop was run for longer than anything in it takes to come back.
 
-Where they don't, inputs are looked for that turn what was not turned (solve.py).  A condition that no input
-was found to turn is taken to be *free*: the program is run with outcomes of the checker's choice, in all
-agents, always, never, late, in turns.  Where all of these are right, its outcome does not matter.  What is
+Where they don't, inputs are looked for that flip what was not flipped (solve.py).  A condition that no input
+was found to flip is taken to be *free*: the program is run with outcomes of the checker's choice, in all
+agents, always, never, late, alternating.  Where all of these are right, its outcome does not matter.  What is
 left is named in the report as not proved.
 """
 
@@ -31,20 +31,20 @@ from warploom.sim.chosen import IN_TURN, LATE, PATTERNS, Fill
 from warploom.sim.outline import Forced
 from warploom.sim.report import NeedsData, SimError, StepLimit
 
-MOST_WISHES = 10  # inputs that are tried to turn one condition
+MOST_WISHES = 10  # inputs that are tried to flip one condition
 FEW_WISHES = 3  # likewise, with a loop that is long
-MOST_PAIRS = 16  # pairs of conditions that are turned together
+MOST_PAIRS = 16  # pairs of conditions that are flipped together
 _UNIFORM = Source.ARGUMENT | Source.PROGRAM | Source.MEMORY
 
 FREE: tuple[Forced, ...] = (
-    lambda turn: True,
-    lambda turn: False,
-    lambda turn: turn % 2 == 0,
-    lambda turn: turn % 2 == 1,
-    lambda turn: turn >= LATE // 2,
-    lambda turn: turn < LATE // 2,
-    lambda turn: turn % 5 == 4,
-    lambda turn: turn % 5 != 4,
+    lambda i: True,
+    lambda i: False,
+    lambda i: i % 2 == 0,
+    lambda i: i % 2 == 1,
+    lambda i: i >= LATE // 2,
+    lambda i: i < LATE // 2,
+    lambda i: i % 5 == 4,
+    lambda i: i % 5 != 4,
 )
 CONSTANT = 2  # so many of these, the first ones, are the same in all iterations
 
@@ -71,16 +71,16 @@ class Coverage:
     def complete(self) -> None:
         """Runs what is missing; stops where something is broken."""
         self.busy = self.checker.busy or self.search.longest
-        self._turn_all(self._one_of_each_class)
+        self._flip_all(self._one_of_each_class)
         if self.report.failures:
             return
         unseen = [c for c in self._one_of_each_class if not self._seen(c)]
         self.search.begin()
         self._part()
-        self._turn_pairs()
+        self._flip_pairs()
         self._fill()
         self.loops.lengthen()
-        self._turn_all([c for c in unseen if self._seen(c)])
+        self._flip_all([c for c in unseen if self._seen(c)])
         self._lengthen_with_outcomes()
         self._words()
 
@@ -113,8 +113,8 @@ class Coverage:
             self._open(reason, parting.one.loc)
         for event, value, sources in self.dependence.operands:
             counts = self.dependence.counts(value)
-            if sources & ~(Source.TURN | Source.ARGUMENT | Source.PROGRAM) or (
-                counts > self._iterations(event) if Source.TURN in sources else counts == 1
+            if sources & ~(Source.ITERATION | Source.ARGUMENT | Source.PROGRAM) or (
+                counts > self._iterations(event) if Source.ITERATION in sources else counts == 1
             ):
                 reason = (
                     f"which slot, phase or CTA the {event.kind.name} means hangs on "
@@ -136,7 +136,7 @@ class Coverage:
         makes it, else with the outcome given."""
         self.search.begin()
         for condition in self.dependence.conditions:
-            if condition.sources & Source.TURN or not condition.sources & _UNIFORM:
+            if condition.sources & Source.ITERATION or not condition.sources & _UNIFORM:
                 continue
             if self._is_constant(condition) or not self._is_run(condition):
                 continue
@@ -167,7 +167,7 @@ class Coverage:
             most = self.solver.drawn.most_found(loop, base, (condition, outcome), of_any=True)
         if most is not None and (0 < most <= trips or most == trips):
             self.report.runs_at_most.setdefault(f"{loop_name(loop)}, {where}", most)
-        elif not self._is_right_with(condition, lambda turn: outcome, [base]):
+        elif not self._is_right_with(condition, lambda i: outcome, [base]):
             reason = (
                 f"the {condition.decides.kind.name} depends on {in_words(condition.sources)}: {where}, no "
                 f"input was found that makes the {loop_name(loop)} run for more than {trips} iterations"
@@ -197,14 +197,14 @@ class Coverage:
         """Is it computed in runs without data at all?"""
         return condition.op in self.runs.outline.watched
 
-    def _turn_all(self, pending: Sequence[Condition]) -> None:
-        """Turns each condition within its share of the steps; then of what others left of theirs."""
+    def _flip_all(self, pending: Sequence[Condition]) -> None:
+        """Flips each condition within its share of the steps; then of what others left of theirs."""
         end, before, was_cut = self.runs.taken + MOST_STEPS, -1, self.search.is_cut
         while pending and before < self.runs.taken < end:
             before, cut = self.runs.taken, list[Condition]()
             for i, condition in enumerate(pending):
                 self.search.begin(max(0, end - self.runs.taken) // (len(pending) - i))
-                self._turn(condition)
+                self._flip(condition)
                 if self.report.failures:
                     return
                 if self.search.is_over():
@@ -214,14 +214,14 @@ class Coverage:
 
     @cached_property
     def _one_of_each_class(self) -> tuple[Condition, ...]:
-        """The first of the conditions that always come to the same: what turns it turns them all."""
+        """The first of the conditions that always come to the same: what flips it flips them all."""
         kinds = self.dependence.alike
         first = {kinds[c.value]: c for c in reversed(self.dependence.conditions)}
         return tuple(c for c in self.dependence.conditions if first[kinds[c.value]] is c)
 
-    def _turn(self, condition: Condition) -> None:
-        """Runs inputs at which the condition may turn, beside the longest, the busiest and the smallest;
-        where these don't turn it, beside the longest that comes to it."""
+    def _flip(self, condition: Condition) -> None:
+        """Runs inputs at which the condition may flip, beside the longest, the busiest and the smallest;
+        where these don't flip it, beside the longest that comes to it."""
         if self._is_constant(condition) or not self._is_worth_it(condition):
             return
         bases = dict.fromkeys((self.search.longest, self.busy, self.cases[0]))
@@ -243,7 +243,7 @@ class Coverage:
         by, which decides how often their loops run."""
         if self._seen(condition) == 2 and self.dependence.ends_loops_of_all_tasks(condition):
             return False
-        if Source.TURN in condition.sources:
+        if Source.ITERATION in condition.sources:
             around = self.dependence.loops.get(condition.op, ())
             known = all(self.courses.of(condition, loop).is_known for loop in around)
             return not known or self._seen(condition) < 2
@@ -268,18 +268,18 @@ class Coverage:
             self._constant[condition] = outcome is not None
         return self._constant[condition]
 
-    def _turn_pairs(self) -> None:
-        """Turns conditions that are the same in all iterations two by two."""
-        turned, base = list[Wish](), self.search.longest
+    def _flip_pairs(self) -> None:
+        """Flips conditions that are the same in all iterations two by two."""
+        flipped, base = list[Wish](), self.search.longest
         for condition in self.dependence.conditions:
-            if condition.sources & (_UNIFORM | Source.TURN) == condition.sources & _UNIFORM:
+            if condition.sources & (_UNIFORM | Source.ITERATION) == condition.sources & _UNIFORM:
                 now = self.solver.outcome(condition, base, Wish({}, {}))
                 for wish in self.solver.turning(condition, base):
                     case, _ = self.search.made(base, wish)
                     if case is not None and self.solver.outcome(condition, case, wish) != now:
-                        turned.append(wish)
+                        flipped.append(wish)
                         break
-        for one, other in itertools.islice(itertools.combinations(turned, 2), MOST_PAIRS):
+        for one, other in itertools.islice(itertools.combinations(flipped, 2), MOST_PAIRS):
             for base in dict.fromkeys((self.search.longest, self.busy)):
                 self.search.run(base, one.and_(other))
 
@@ -291,14 +291,14 @@ class Coverage:
             if not self.steering.is_written(name):
                 for pattern, other in itertools.product(PATTERNS[1:], (0, fill.base + 1)):
                     self.search.run_filled(base, at, Fill(fill.base, other, pattern))
-        by_turn = Source.MEMORY | Source.TURN
-        conditions = [c for c in self.dependence.conditions if by_turn in c.sources]
+        by_iteration = Source.MEMORY | Source.ITERATION
+        conditions = [c for c in self.dependence.conditions if by_iteration in c.sources]
         inside = [loop for c in conditions for loop in self.dependence.loops.get(c.op, ())]
         for loop in dict.fromkeys(o for o in inside if o.kind is control.for_):
             recurrences = self.checker.recurrences
             enough = recurrences.enough(loop)
-            late, by_turns = LATE + enough, 2 * IN_TURN * recurrences.depth + enough
-            for trips, pattern in ((late, "late"), (by_turns, "in turn")):
+            late, alternating = LATE + enough, 2 * IN_TURN * recurrences.depth + enough
+            for trips, pattern in ((late, "late"), (alternating, "in turn")):
                 for wish in itertools.islice(self.solver.trips(loop, trips, base), 1):
                     case, _ = self.search.made(base, wish)
                     for at, (name, fill) in enumerate(case.memory if case is not None else ()):
@@ -308,9 +308,9 @@ class Coverage:
                             self.search.run_filled(case, at, Fill(0, number, pattern))
 
     def _wishes(self, condition: Condition, base: Case) -> Iterator[Wish]:
-        """What may turn a condition; where that can be told, what does."""
+        """What may flip a condition; where that can be told, what does."""
         seen, now = set(), self.solver.outcome(condition, base, Wish({}, {}))
-        is_told = now is not None and Source.TURN not in condition.sources
+        is_told = now is not None and Source.ITERATION not in condition.sources
         for wish in self.solver.turning(condition, base):
             key = tuple(sorted(wish.numbers.items())), tuple(sorted(wish.ids.items()))
             if key in seen:
@@ -345,7 +345,7 @@ class Coverage:
                 )
                 self.checker.run(Case(base.args, base.grid, memory))
 
-    # ---- conditions that no input turns
+    # ---- conditions that no input flips
 
     def _is_free(self, condition: Condition) -> bool:
         """Whether everything is right whatever the outcome, of it and of all conditions that are equal."""

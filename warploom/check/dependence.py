@@ -41,7 +41,7 @@ class Source(enum.Flag):
     NOTHING = 0
     ARGUMENT = enum.auto()
     PROGRAM = enum.auto()  # program_id, num_programs
-    TURN = enum.auto()  # a loop's variable, or what a loop carries and changes
+    ITERATION = enum.auto()  # a loop's variable, or what a loop carries and changes
     MEMORY = enum.auto()  # words that the kernel only reads
     SHARED_WORD = enum.auto()  # words that the kernel writes: counters, flags
     TILE = enum.auto()  # data of tiles
@@ -263,7 +263,7 @@ class Dependence:
                 continue
             if o.kind is arith.idiv and o.operands[1] in self._strides:
                 continue  # how often another loop runs
-            if self.sources(o.operands[0]) & Source.TURN:
+            if self.sources(o.operands[0]) & Source.ITERATION:
                 by = self.made.get(o.operands[1])
                 n = by.attrs["value"] if by is not None and by.kind is arith.const else 1 << 30
                 n = {arith.shr: 1 << min(n, 30), arith.and_: n + 1}.get(o.kind, n)
@@ -331,8 +331,8 @@ class Dependence:
         owner, o = self._owner.get(v), self.made.get(v)
         if owner is not None:
             if owner.kind is control.for_ and v is owner.regions[0].params[0]:
-                return Source.TURN
-            return Source.TURN if self._changes(v) else Source.NOTHING
+                return Source.ITERATION
+            return Source.ITERATION if self._changes(v) else Source.NOTHING
         if o is None:
             return Source.NOTHING
         if o.kind in (tile.program_id, tile.num_programs):
@@ -425,7 +425,7 @@ def in_words(sources: Source) -> str:
     names = {
         Source.ARGUMENT: "an argument",
         Source.PROGRAM: "the program's number",
-        Source.TURN: "the iteration",
+        Source.ITERATION: "the iteration",
         Source.MEMORY: "a word of memory",
         Source.SHARED_WORD: "a word of memory that the kernel writes",
         Source.TILE: "the data of a tile",

@@ -230,7 +230,7 @@ class _Solver:
                 continue
             more = self._follows(keep, drop, s)
             if not more and any(self._has_company(a, s) for a in (keep, drop)):
-                continue  # it would no longer say which turn the others are of
+                continue  # it would no longer say which iteration the others are of
             given = [*s.given, *facts.of_atom(drop)]
             more = [s.now(self.terms, p) for p in more]
             state = s.with_([*s.equations, *more], given)
@@ -335,7 +335,7 @@ class _Solver:
 
     def _options(self, a: Atom, s: _State) -> list[tuple[dict[Atom, Poly], list[Poly]]]:
         """(values, facts that come with them) for each thing that an atom may be; with it all that are chosen
-        by the same turn or condition."""
+        by the same iteration or condition."""
         if a.kind == "one_of":
             like = self._alike(a, s)
             return [({x: x.args[i] for x in like}, []) for i in range(len(a.args))]
@@ -364,14 +364,14 @@ class _Solver:
         return [a, *(x for x in found if self._choice(x) == self._choice(a))]
 
     def _has_company(self, a: Atom, s: _State) -> bool:
-        """Is something else in the equations chosen by the same turn or condition?"""
+        """Is something else in the equations chosen by the same iteration or condition?"""
         if a.kind not in ("one_of", "select"):
             return False
         others = (x for x in atoms_of(s.equations) if x.kind == a.kind and x is not a)
         return any(self._choice(x) == self._choice(a) for x in others)
 
     def _choice(self, a: Atom) -> object:
-        """Equal for what one condition selects, and for what one loop carries into one turn: all have their
+        """Equal for what one condition selects, and what a loop carries into one iteration: all have their
         first values, or none."""
         if a.kind == "select":
             return a.args[0]

@@ -111,7 +111,7 @@ class Drawn:
         return len(set(arrays)) < len(arrays)
 
     def constant(self, condition: Condition, case: Case) -> bool | None:
-        """What a comparison comes to at all of many inputs, told without a run; None where it turns, and
+        """What a comparison comes to at all of many inputs, told without a run; None where it flips, and
         where that says little: for equality, remainders by constants, large constants."""
         if condition.op.kind in (arith.eq, arith.ne) or condition.op.kind not in COMPARISONS:
             return None
@@ -214,7 +214,7 @@ class Drawn:
             is_told = True
             if v in self.values.loop_of:
                 is_told = self._draw_iteration(self.values.loop_of[v], at, inputs, case)
-            elif self.dependence.own(v) or self.dependence.sources(v) & Source.TURN:
+            elif self.dependence.own(v) or self.dependence.sources(v) & Source.ITERATION:
                 is_told = False  # only its first value can be told
             elif self.dependence.sources(v) & Source.SHARED_WORD:
                 is_told = self._draw_carried(v, at, inputs, case)
@@ -265,14 +265,14 @@ class Drawn:
         """What a loop carries of words that other programs change: its first value, or one made of others
         than those that this iteration reads, as all that the loop carries is."""
         loop = self._carried[v]
-        turn = loop.regions[0].params[0]
-        rng = np.random.default_rng(self._order(turn))
+        iteration = loop.regions[0].params[0]
+        rng = np.random.default_rng(self._order(iteration))
         is_first = rng.random(SAMPLES) < 0.5
         if loop.kind is control.for_:
             if not self._draw_iteration(loop, at, inputs, case):
                 return False
             lo, hi = (self.values(x, case, inputs.given) for x in loop.operands[:2])
-            is_first = lo >= hi if v in loop.results else inputs.given[turn] == lo
+            is_first = lo >= hi if v in loop.results else inputs.given[iteration] == lo
         words = [o for o in self.func.body.all_ops if o.kind is tile.atomic]
         drawn = {o.result: np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) for o in words}
         first, then = self.dependence.flow[v]

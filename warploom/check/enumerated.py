@@ -192,7 +192,7 @@ class _Table:
         self.rows = rows
 
     def _carry(self, x: Atom) -> None:
-        """What a loop carries from turn to turn, with all that it follows from."""
+        """What a loop carries from iteration to iteration, with all that it follows from."""
         loop, firsts, nexts = self._carried(x)
         trip = _atom(self.values.trip(loop))
         self._open(trip)
@@ -201,13 +201,13 @@ class _Table:
         self._open_all([*firsts.values(), *map(Poly.atom, others)])
         now = {y: self.of(p) for y, p in firsts.items()}
         mine = self.columns[trip]
-        turns = int(mine.max(initial=0))
-        if turns * self.rows > MOST_ROWS:
-            raise Unknown("too many turns")
-        for turn in range(turns):
-            memo = {**self.columns, **now, trip: np.full(self.rows, turn, np.int64)}
+        iterations = int(mine.max(initial=0))
+        if iterations * self.rows > MOST_ROWS:
+            raise Unknown("too many iterations")
+        for iteration in range(iterations):
+            memo = {**self.columns, **now, trip: np.full(self.rows, iteration, np.int64)}
             after = {y: self._evaluated(p, dict(memo)) for y, p in nexts.items()}
-            now = {y: np.where(turn < mine, after[y], now[y]) for y in now}
+            now = {y: np.where(iteration < mine, after[y], now[y]) for y in now}
         self.columns |= now
 
     def _carried(self, x: Atom) -> tuple[Op, dict[Atom, Poly], dict[Atom, Poly]]:
@@ -226,7 +226,7 @@ class _Table:
                 raise Unknown(str(y))
             loop, _, i = owner
             firsts[y] = values.scalar(loop.operands[2 + i])
-            after = values.after_a_turn(loop)
+            after = values.after_an_iteration(loop)
             nexts[y] = after[loop.regions[0].params[i]]
             mine = set(loop.regions[0].params)
             pending += [z for z in _needed([nexts[y]]) if z.kind in _CARRIED and z.about in mine]

@@ -77,7 +77,7 @@ class Guided(Scheduler):
         self.touched: list[Touch] = []
         self.steps: list[Step] = []
         self._latest: dict[str, int] = {}  # process -> its latest step
-        self._step_of: dict[int, int] = {}  # turn -> step
+        self._step_of: dict[int, int] = {}  # tick -> step
 
     def pick(self, ready: list[Agent], heads: Heads) -> Choice:
         self.settle()
@@ -85,7 +85,7 @@ class Guided(Scheduler):
         for lane, action in heads:
             if action.kind in _PRIVATE:
                 return lane
-        first = self.turn % len(ready) if ready else 0
+        first = self.tick % len(ready) if ready else 0
         options: dict[str, Choice] = {str(lane): lane for lane, _ in heads}
         options.update((a.label, a) for a in ready[first:] + ready[:first])
         at = len(self.steps)
@@ -94,12 +94,12 @@ class Guided(Scheduler):
             if self.is_strict:
                 raise Diverged(f"{name} can't go on at step {at}")
             self.path, name = (), next(iter(options))
-        turn = next((action.turn for lane, action in heads if str(lane) == name), 0)
+        tick = next((action.tick for lane, action in heads if str(lane) == name), 0)
         choice = options[name]
         agent = choice.label if isinstance(choice, Agent) else choice.agent
-        before, origin = self._latest.get(name, -1), self._step_of.get(turn, -1)
+        before, origin = self._latest.get(name, -1), self._step_of.get(tick, -1)
         self.steps.append(Step(name, agent, before, origin))
-        self._latest[name] = self._step_of[self.turn] = at
+        self._latest[name] = self._step_of[self.tick] = at
         return choice
 
     def settle(self) -> None:

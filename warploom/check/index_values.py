@@ -197,7 +197,7 @@ class Values:
     def _parameter(self, v: Value, coords: Coords) -> Poly:
         """What a region is given: a loop's index, or what it carries."""
         o, r, i = self.owner[v]
-        if o.kind is control.for_ and self._is_one_turn(o):
+        if o.kind is control.for_ and self._is_one_iteration(o):
             return self.scalar(o.operands[0]) if i == 0 else self.at(o.operands[2 + i], coords)
         if o.kind is control.for_ and i == 0:
             return self.scalar(o.operands[0]) + self.scalar(o.operands[2]) * self.trip(o)
@@ -212,14 +212,14 @@ class Values:
             return self._carried(v, o, o.operands[i], o.regions[1].yielded[i], coords)
         return self._free(v, coords)
 
-    def _is_one_turn(self, o: Op) -> bool:
+    def _is_one_iteration(self, o: Op) -> bool:
         low, end, step = (self.scalar(v).constant for v in o.operands[:3])
         if low is None or end is None or step is None:
             return False
         return low < end <= low + step
 
     def _result(self, o: Op, i: int, coords: Coords) -> Poly:
-        if self._is_one_turn(o):
+        if self._is_one_iteration(o):
             return self.at(o.regions[0].yielded[i], coords)
         carried = self._steps(o, i, coords)
         if carried is not None and not carried[1]:
@@ -245,8 +245,8 @@ class Values:
         varies = self._varies_in(o)
         return None if any(map(varies, atoms_of([step]))) else (self.at(first, coords), step)
 
-    def after_a_turn(self, o: Op) -> dict[Value, Poly]:
-        """What the numbers that a `for` carries become in a turn, by what they are in it."""
+    def after_an_iteration(self, o: Op) -> dict[Value, Poly]:
+        """What the numbers that a `for` carries become in an iteration, by what they are in it."""
         params, inside = o.regions[0].params, self._values_inside(o)
         numbers = [v for v in params if not isinstance(v.type, Tile) and _counts(v)]
         now = {(v, ()): self.scalar(v) for v in numbers}
@@ -265,12 +265,12 @@ class Values:
         return self._inside[o]
 
     def _varies_in(self, o: Op) -> Callable[[Atom], bool]:
-        """Whether an atom may be another one in another turn of a loop."""
+        """Whether an atom may be another one in another iteration of a loop."""
         inside = {o, *(x for r in o.regions for x in r.all_ops), *self._values_inside(o)}
         return lambda a: a.about in inside
 
     def _carried(self, v: Value, o: Op, first: Value, after: Value, coords: Coords) -> Poly:
-        """What a loop carries: its first value, or what an earlier turn left."""
+        """What a loop carries: its first value, or what an earlier iteration left."""
         if not _counts(v) or isinstance(v.type, Tile):
             return self._free(v, coords)
         begins, ends = self.at(first, ()), self.at(after, ())
@@ -280,7 +280,7 @@ class Values:
         return found
 
     def _one_of(self, v: Value, *choices: Poly, varies: Callable[[Atom], bool]) -> Poly:
-        """A number that is one of others, which do not follow from itself and were made in other turns."""
+        """A number that is one of others, which don't follow from itself and are of other iterations."""
         unknown = self._free(v, ())
         found = dict.fromkeys(p for x in choices for p in _choices(x))
         (own,) = unknown.atoms()
@@ -331,7 +331,7 @@ class Values:
 
     @cached_property
     def _instead(self) -> dict[Op, Op]:
-        """Of gets from one place, each in a branch of one `if`, the one for the other: a turn makes one of
+        """Of gets from one place, each in a branch of one `if`, one for the other: an iteration makes one of
         them, so that both are one number."""
         found: dict[Op, Op] = {}
         for o in self.func.body.all_ops:

@@ -149,7 +149,7 @@ class Lengthening:
                 self._drawn[loop] = self.solver.drawn.most_found(loop, self.search.cases[0])
             return self._drawn[loop]
         goes_on = loop.regions[0].yielded[0]
-        is_told = not self.dependence.sources(goes_on) & ~(Source.ARGUMENT | Source.TURN)
+        is_told = not self.dependence.sources(goes_on) & ~(Source.ARGUMENT | Source.ITERATION)
         grown = list(self._grown.get(loop, {}).values())
         return grown[0][0] if is_told and len(grown) == 1 and grown[0][1] else None
 

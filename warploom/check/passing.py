@@ -1,8 +1,8 @@
 """Iterations that are on their way from one kind to another.
 
 Of several conditions that compare a loop's variable with one number, each a constant apart (`k < n` and
-`k + 128 < n`: a load and its use), one turns some iterations before the other.  An iteration in which one has
-turned and the other has not is one of these few, however long the loop is, so that no longer stretch of them
+`k + 128 < n`: a load and its use), one flips some iterations before the other.  An iteration in which one has
+flipped and the other has not is one of these few, however long the loop is, so that no longer stretch of them
 is to be looked for.  Likewise the one iteration in which `k == n`.
 """
 
@@ -24,9 +24,9 @@ _MORE = (arith.gt, arith.ge)
 
 @dataclass(frozen=True)
 class Switch:
-    """An `if` whose condition turns at most once along a loop (or holds at most once).
+    """An `if` whose condition flips at most once along a loop (or holds at most once).
 
-    group: equal for those that turn at the same time, but for constants.  before: the arm that is taken until
+    group: equal for those that flip at the same time, but for constants.  before: the arm that is taken until
     then; None: `once` is the outcome that one iteration has at most."""
 
     op: Op
@@ -44,15 +44,15 @@ class Passing:
     def holds(self, done: Collection[Op], known: Collection[Op]) -> bool:
         """Whether an iteration that does this is one of the few; known: what any iteration does."""
         arms = dict(_arms(self.loop.regions[0], done, known))
-        turned: dict[Any, set[bool]] = {}
+        flipped: dict[Any, set[bool]] = {}
         for s in self.switches:
             if s.op not in arms:
                 continue
             if s.before is None and arms[s.op] is s.once:
                 return True
             if s.before is not None:
-                turned.setdefault(s.group, set()).add(arms[s.op] is not s.before)
-        return any(len(both) == 2 for both in turned.values())
+                flipped.setdefault(s.group, set()).add(arms[s.op] is not s.before)
+        return any(len(both) == 2 for both in flipped.values())
 
 
 def passings(dependence: Dependence, sums: Sums) -> dict[Op, Passing]:
@@ -75,21 +75,21 @@ def _switch(dependence: Dependence, sums: Sums, o: Op, loops: tuple[Op, ...]) ->
     if made is None or made.kind not in (*_LESS, *_MORE, arith.eq, arith.ne):
         return None
     *outer, loop = loops
-    turn = loop.regions[0].params[0]
+    iteration = loop.regions[0].params[0]
     step = sums.constant(loop.operands[2])
     x, y = made.operands
     gap = added(sums.linear(x), sums.linear(y), -1)
-    by_turn, by_count = gap.pop(turn, 0), gap.pop(loop, 0)
-    slope = by_turn or by_count
+    by_iteration, by_count = gap.pop(iteration, 0), gap.pop(loop, 0)
+    slope = by_iteration or by_count
     if (
         not slope
-        or (by_turn and (by_count or step is None or step <= 0))
+        or (by_iteration and (by_count or step is None or step <= 0))
         or not all(_is_kept(dependence, t, outer) for t in gap)
     ):
         return None
     sign = 1 if slope > 0 else -1
     rest = frozenset((t, sign * n) for t, n in gap.items() if t != 1)
-    group = sign * by_turn, sign * by_count, rest
+    group = sign * by_iteration, sign * by_count, rest
     if made.kind in (arith.eq, arith.ne):
         return Switch(o, group, None, (made.kind is arith.eq) is is_meant)
     is_less_first = (made.kind in _LESS) is (slope > 0)
@@ -105,8 +105,10 @@ def _is_kept(dependence: Dependence, term: Any, outer: Collection[Op]) -> bool:
         return all(_is_kept(dependence, t, outer) for part in parts for t, _ in part)
     own = {p for loop in outer for r in loop.regions for p in r.params}
     for v in closure([term], dependence.flow_of):
-        brought = dependence.own(v)
-        if brought & (Source.SHARED_WORD | Source.TILE) or (brought & Source.TURN and v not in own):
+        source = dependence.own(v)
+        if source & (Source.SHARED_WORD | Source.TILE) or (
+            source & Source.ITERATION and v not in own
+        ):
             return False
     return True
 

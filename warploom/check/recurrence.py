@@ -5,14 +5,14 @@ is settled by the barriers and phases that they name.  So iterations of a loop a
 op, the slot or barrier that it takes, how many of the agent's groups of wgmmas, TMA stores and cp.asyncs are
 under way (their age), and the phase.  All that an iteration does follows from these: where iterations i and
 i + p agree in all of it, and each barrier has moved on by one even number of phases (so that parities are the
-same), for all i but the first, which has nothing to release, the first after a condition has turned for good,
+same), for all i but the first, which has nothing to release, the first after a condition flipped for good,
 and the last ones, which have nothing to fetch ahead, the state of cursors and barriers at i + p is that at i:
 a longer loop repeats these iterations, and who waits for whom in them.
 
 Where conditions change along the way, or loops inside run unequally often, not all iterations do the same.
 Their kinds are told apart by what they do.  Of each kind that came (but on the way between two others,
 passing.py) some in a row do the same, the loops inside as often, for longer than the deepest ring takes to
-come back twice, and recur by themselves; or they take turns with others, and a run so long that has some
+come back twice, and recur by themselves; or they alternate with others, and a run so long that has some
 recurs in whole.  Where it is known how all conditions go, a kind that does less than another one, such as one
 without a loop inside, need not.  Other orders of kinds, and other numbers of iterations of the loops inside,
 are run, not seen to recur.
@@ -29,7 +29,7 @@ from warploom.check.passing import Passing
 from warploom.ir.core import Op
 from warploom.sim.report import SimReport, SyncStep
 
-Turn = list[SyncStep]
+Iteration = list[SyncStep]
 Kind = tuple[Op, ...]
 
 
@@ -55,9 +55,9 @@ class Recurrences:
         self.once: set[Op] = set()  # loops that ran for one iteration somewhere
         self._added: dict[int, SimReport] = {}  # by their id
         # Of each run of a loop, without its ends, the iterations and their kinds.
-        self._turns: dict[Op, list[tuple[list[Turn], set[Kind]]]] = {}
+        self._runs: dict[Op, list[tuple[list[Iteration], set[Kind]]]] = {}
         # Of each kind of iterations those in a row that do the same, and contain some of this kind.
-        self._same: dict[Op, dict[Kind, list[list[Turn]]]] = {}
+        self._same: dict[Op, dict[Kind, list[list[Iteration]]]] = {}
         # The kinds that came between two others, and at the ends of runs that have more than these.
         self._between: dict[Op, set[Kind]] = {}
         self._ends: dict[Op, set[Kind]] = {}
@@ -82,32 +82,34 @@ class Recurrences:
             self.trips[loop] = max(self.trips.get(loop, 0), *counts)
             if 1 in counts:
                 self.once.add(loop)
-        for loop, inside, turns in _by_iteration(result.steps):
+        for loop, inside, iterations in _by_iteration(result.steps):
             self._busy.add(loop)
             if len(result.trips[loop]) == 1:  # at the end there may be some that do nothing
-                turns += [[] for _ in range(len(turns), *result.trips[loop])]
+                iterations += [[] for _ in range(len(iterations), *result.trips[loop])]
             course = self.courses.get(loop, Course())
             shortest = self._shortest.setdefault(loop, {})
             length = len(result.steps) * math.prod(case.grid)
-            kinds = [_kind(turn) for turn in turns]
+            kinds = [_kind(iteration) for iteration in iterations]
             for kind in set(kinds):
                 if kind not in shortest or length < shortest[kind][0]:
                     shortest[kind] = length, case
-            middle = slice(course.head + 1, len(turns) - max(self.depth, course.tail))
-            if len(turns[middle]) > 1:
-                ends = {*kinds[: course.head + 1], *kinds[len(turns) - course.tail :]}
+            middle = slice(course.head + 1, len(iterations) - max(self.depth, course.tail))
+            if len(iterations[middle]) > 1:
+                ends = {*kinds[: course.head + 1], *kinds[len(iterations) - course.tail :]}
                 self._ends.setdefault(loop, set()).update(ends)
-                self._add(loop, inside, turns[middle], kinds[middle], course.period)
+                self._add(loop, inside, iterations[middle], kinds[middle], course.period)
 
-    def _add(self, loop: Op, inside: int, turns: list[Turn], kinds: list[Kind], unit: int) -> None:
+    def _add(
+        self, loop: Op, inside: int, run: list[Iteration], kinds: list[Kind], unit: int
+    ) -> None:
         """A run of a loop, without its ends."""
-        self._turns.setdefault(loop, []).append((turns, set(kinds)))
+        self._runs.setdefault(loop, []).append((run, set(kinds)))
         same, between = self._same.setdefault(loop, {}), self._between.setdefault(loop, set())
-        for stretch in _stretches(turns, inside, unit):
+        for stretch in _stretches(run, inside, unit):
             of_stretch = set(kinds[stretch])
             for kind in of_stretch:
-                same.setdefault(kind, []).append(turns[stretch])
-            if stretch.start > 0 and stretch.stop < len(turns):
+                same.setdefault(kind, []).append(run[stretch])
+            if stretch.start > 0 and stretch.stop < len(run):
                 between |= of_stretch
         self._found.pop(loop, None)
 
@@ -126,11 +128,9 @@ class Recurrences:
     def _of_whole(self, loop: Op, kind: Kind) -> int | None:
         """After how many iterations a long run with some of a kind does all the same, at least twice."""
         runs = (
-            turns
-            for turns, kinds in self._turns[loop]
-            if kind in kinds and len(turns) > 2 * self.depth
+            run for run, kinds in self._runs[loop] if kind in kinds and len(run) > 2 * self.depth
         )
-        return next((p for turns in runs if (p := _period_of_run(turns)) is not None), None)
+        return next((p for run in runs if (p := _period_of_run(run)) is not None), None)
 
     def _period_of(self, loop: Op, kind: Kind) -> int | None:
         """After how many iterations those of one kind recur, in a long stretch of them."""
@@ -180,48 +180,48 @@ class Recurrences:
         return {k for k in self._between[loop] if self.passings[loop].holds(set(k), known)}
 
 
-def _period_of_run(turns: list[Turn]) -> int | None:
+def _period_of_run(iterations: list[Iteration]) -> int | None:
     """After how many iterations a run does all the same, at least twice."""
-    periods = range(1, (len(turns) - 1) // 2 + 1)
-    return next((p for p in periods if _recurs(turns, p)), None)
+    periods = range(1, (len(iterations) - 1) // 2 + 1)
+    return next((p for p in periods if _recurs(iterations, p)), None)
 
 
-def _kind(turn: Turn) -> Kind:
+def _kind(iteration: Iteration) -> Kind:
     """What an iteration does, however often the loops inside it do so."""
-    return tuple(dict.fromkeys(s.op for s in turn))
+    return tuple(dict.fromkeys(s.op for s in iteration))
 
 
-def _stretches(turns: list[Turn], inside: int, unit: int) -> list[slice]:
+def _stretches(iterations: list[Iteration], inside: int, unit: int) -> list[slice]:
     """Iterations that follow each other, each of which does the same as the one `unit` before, the loops
     inside as often.  inside: how many loops are around them, their own with these."""
-    does = [(_kind(turn), {s.loops[inside:] for s in turn}) for turn in turns]
-    ends = [i for i in range(unit, len(turns)) if does[i] != does[i - unit]]
+    does = [(_kind(iteration), {s.loops[inside:] for s in iteration}) for iteration in iterations]
+    ends = [i for i in range(unit, len(iterations)) if does[i] != does[i - unit]]
     begins = [0, *(max(0, i - unit + 1) for i in ends)]
-    return list(map(slice, begins, [*ends, len(turns)]))
+    return list(map(slice, begins, [*ends, len(iterations)]))
 
 
-def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, int, list[Turn]]]:
+def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, int, list[Iteration]]]:
     """For each run of each loop (of an agent, in its outer iterations) the steps of its iterations, and how
     many loops are around these."""
-    out: dict[tuple[str, Op, tuple[tuple[Op, int], ...]], list[Turn]] = {}
-    places: dict[tuple[str, int], list[Turn]] = {}  # of an agent in some iterations
+    out: dict[tuple[str, Op, tuple[tuple[Op, int], ...]], list[Iteration]] = {}
+    places: dict[tuple[str, int], list[Iteration]] = {}  # of an agent in some iterations
     for s in steps:
         key = s.agent, id(s.loops)
         if key not in places:
             places[key] = []
-            for i, (loop, turn) in enumerate(s.loops):
-                turns = out.setdefault((s.agent, loop, s.loops[:i]), [])
-                turns += [[] for _ in range(len(turns), turn + 1)]
-                places[key].append(turns[turn])
+            for i, (loop, iteration) in enumerate(s.loops):
+                iterations = out.setdefault((s.agent, loop, s.loops[:i]), [])
+                iterations += [[] for _ in range(len(iterations), iteration + 1)]
+                places[key].append(iterations[iteration])
         for place in places[key]:
             place.append(s)
-    return [(loop, len(outer) + 1, turns) for (_, loop, outer), turns in out.items()]
+    return [(loop, len(outer) + 1, iterations) for (_, loop, outer), iterations in out.items()]
 
 
-def _recurs(turns: list[Turn], period: int) -> bool:
+def _recurs(iterations: list[Iteration], period: int) -> bool:
     """Whether all iterations are those `period` before, with every barrier moved on by one even number."""
     moved: dict[str, int] = {}
-    for earlier, later in zip(turns, turns[period:], strict=False):
+    for earlier, later in zip(iterations, iterations[period:], strict=False):
         if len(earlier) != len(later):
             return False
         for a, b in zip(earlier, later, strict=True):

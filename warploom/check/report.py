@@ -86,7 +86,7 @@ class CheckReport:
     of_launch: list[Unproved] | None = None  # open in the launch that was asked about; None: in all
     explored: list[Explored] = field(default_factory=list)
     recurring: dict[str, int] = field(default_factory=dict)  # loop -> period in iterations
-    taken: dict[str, bool] = field(default_factory=dict)  # conditions that no input turned
+    taken: dict[str, bool] = field(default_factory=dict)  # conditions that no input flipped
     runs_at_most: dict[str, int] = field(default_factory=dict)  # loop -> trips, of many inputs
     not_recurring: list[str] = field(default_factory=list)
     too_short: list[str] = field(

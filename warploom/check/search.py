@@ -16,7 +16,7 @@ from warploom.ir.core import Op
 from warploom.sim.chosen import PATTERNS, Fill
 
 MUCH_LONGER = 4  # times the iterations of the longest loop in the base
-MOST_STEPS = 20_000  # of inputs that are to turn conditions; as many of those that lengthen a loop
+MOST_STEPS = 20_000  # of inputs that are to flip conditions; as many of those that lengthen a loop
 
 
 class Checker(Protocol):

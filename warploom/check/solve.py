@@ -1,4 +1,4 @@
-"""Inputs that turn a condition: found by going back through what it is computed from.
+"""Inputs that flip a condition: found by going back through what it is computed from.
 
 A comparison x < y changes its outcome where x and y are equal.  One of them is taken to be what it is at some
 input, and the other is made equal to it: through sums, products, quotients and remainders by what is known,
@@ -42,7 +42,7 @@ class Solver:
     # ---- inputs at which it is another one
 
     def turning(self, condition: Condition, case: Case) -> Iterator[Wish]:
-        """What an input must have, beside what `case` has, for the condition to turn there perhaps."""
+        """What an input must have, beside what `case` has, for the condition to flip there perhaps."""
         o = condition.op
         if o.kind in CONNECTING:
             both = (self._making(condition.value, x, case, Wish({}, {})) for x in (True, False))
@@ -72,7 +72,7 @@ class Solver:
         if o is None:
             return
         sources = self.dependence.sources(v)
-        if Source.TURN not in sources and self._comes_to(v, wanted, case, wish):
+        if Source.ITERATION not in sources and self._comes_to(v, wanted, case, wish):
             yield wish
             return
         if o.kind is arith.not_:
@@ -80,7 +80,7 @@ class Solver:
         elif o.kind in (arith.and_, arith.or_):
             x, y = o.operands
             if (o.kind is arith.and_) == wanted:
-                is_told = Source.TURN not in sources
+                is_told = Source.ITERATION not in sources
                 for first, then in ((x, y), (y, x)):  # what makes one may undo the other
                     for one in itertools.islice(self._making(first, wanted, case, wish), FEW):
                         for both in itertools.islice(self._making(then, wanted, case, one), FEW):
@@ -97,7 +97,7 @@ class Solver:
             base = self.steering.changed(case, wish.numbers)
             for more in itertools.islice(self.turning(atom, base), MOST_OF_AN_ATOM):
                 both = wish.and_(more)
-                if Source.TURN in sources or self._comes_to(v, wanted, case, both):
+                if Source.ITERATION in sources or self._comes_to(v, wanted, case, both):
                     yield both
 
     def _comes_to(self, v: Value, wanted: bool, case: Case, wish: Wish) -> bool:
@@ -215,9 +215,9 @@ class Solver:
         lo, step = (self.values(v, case) for v in (loop.operands[0], loop.operands[2]))
         if lo is None or step is None or int(step) <= 0:
             return
-        turn = (n - int(lo)) // int(step)
-        if 0 <= turn < 1 << 16:
-            for trips in (turn + 2 + self.steering.longest, turn + 2, turn + 1):
+        iteration = (n - int(lo)) // int(step)
+        if 0 <= iteration < 1 << 16:
+            for trips in (iteration + 2 + self.steering.longest, iteration + 2, iteration + 1):
                 yield from self.trips(loop, trips, case, depth)
         yield from self.reach(loop.operands[0], n, case, depth + 4)
 

@@ -5,7 +5,7 @@ a tile's coordinate, or a function (a quotient, a minimum, a loaded number) of o
 atoms are one object, so that a function of equal arguments is the same number.
 
 Two executions of one access are told apart by their *side*: `Terms.other` renames what two programs, tasks or
-iterations may disagree on.  What a loop carries was made in a turn before: `Terms.earlier` renames what it
+iterations may disagree on.  What a loop carries is of the iteration before: `Terms.earlier` renames what it
 may have been other than in.  As everywhere where pointers are computed, integers are taken not to wrap.
 """
 
@@ -29,7 +29,7 @@ OWN = frozenset({"program", "cta", "replica", "trip", "coordinate", "free", "dra
 class Atom:
     """kind: of LAUNCH, of OWN (each execution has its own), or the name of a function of `args`.
     about: what it belongs to (an axis, an op, a parameter).  side: odd in the other of two executions; 2 for
-    each time that it is of an earlier turn."""
+    each time that it is of an earlier iteration."""
 
     kind: str
     args: tuple[Poly, ...]
@@ -243,7 +243,7 @@ class Terms:
         return None
 
     def earlier(self, p: Poly, varies: Callable[[Atom], bool]) -> Poly:
-        """The same expression in an earlier turn of a loop, where what `varies` was another."""
+        """The same expression in an earlier iteration of a loop, where what `varies` was another."""
 
         def rule(a: Atom) -> Poly | None:
             if a.kind not in OWN:

@@ -64,7 +64,7 @@ def _rows(dependence: Dependence, region: Region) -> Iterator[list[Op]]:
         for o in region.ops
         if o.kind is control.for_
         and o in dependence.deciding
-        and any(dependence.sources(v) & ~Source.TURN for v in o.operands[:3])
+        and any(dependence.sources(v) & ~Source.ITERATION for v in o.operands[:3])
     ]
     for o in region.ops:
         for inner in o.regions:

@@ -82,7 +82,7 @@ class Agent:
         self.time = 0.0
         self.is_solo = False  # inside elect
         self.loops: Loops = ()
-        self.turns: tuple[tuple[Op, int], ...] = ()  # of each loop around it the iteration
+        self.iterations: tuple[tuple[Op, int], ...] = ()  # of each loop around it the iteration
         self.block: Block | None = None
         self.is_done = False
         self.passed: tuple[MBarrier, int, Op] | None = None  # its last wait, and for which phase
@@ -180,7 +180,7 @@ class Agent:
                 bulk.committed - bulk.known,
                 len(copies.groups) - copies.waited,
             )
-            fields = self.label, o, self.turns, thing, phase, age
+            fields = self.label, o, self.iterations, thing, phase, age
             if (step := known.get(fields)) is None:
                 step = SyncStep(*fields)
                 known[step] = step

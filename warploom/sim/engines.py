@@ -37,7 +37,7 @@ class Action:
     run: Callable[[], None]
     time: float
     serial: int
-    turn: int  # of the scheduler, in which it was issued
+    tick: int  # of the scheduler, in which it was issued
 
 
 class Engine:
@@ -46,8 +46,8 @@ class Engine:
     def __init__(self) -> None:
         self.lanes: dict[Lane, deque[Action]] = {}
         self.serial = 0
-        self.turn = 0  # the scheduler's
-        self.max_turns: int | None = (
+        self.tick = 0  # the scheduler's
+        self.max_iterations: int | None = (
             None  # of the scheduler, and of a `while` that takes none of its steps
         )
         self.max_trips: int | None = None  # of any loop
@@ -55,7 +55,7 @@ class Engine:
     def issue(self, kind: str, run: Callable[[], None], time: float, lane: Lane) -> Action:
         """Queues an action."""
         self.serial += 1
-        action = Action(kind, run, time, self.serial, self.turn)
+        action = Action(kind, run, time, self.serial, self.tick)
         queue = self.lanes.get(lane)
         if queue is None:
             queue = self.lanes[lane] = deque()

@@ -18,23 +18,23 @@ def turns_of(a: Agent, o: Op, lo: Any, hi: Any, by: Any) -> range:
     first, stop, stride = a.numbers((lo, hi, by))
     if stride <= 0:
         raise SimError("loop-step", f"a loop's step is positive, not {stride}", o.loc)
-    turns = range(first, stop, stride)
+    iterations = range(first, stop, stride)
     most = a.cta.engine.max_trips
     if most is not None:
-        _limit_trips(o, len(turns), most)
-    a.cta.report.trips.setdefault(o, set()).add(len(turns))
-    return turns
+        _limit_trips(o, len(iterations), most)
+    a.cta.report.trips.setdefault(o, set()).add(len(iterations))
+    return iterations
 
 
 @called
-def limit(a: Agent, o: Op, turns: int, spins: bool) -> None:
+def limit(a: Agent, o: Op, iterations: int, spins: bool) -> None:
     """Raises where that is more than a `while` may run.  spins: it only waits."""
     engine = a.cta.engine
     if engine.max_trips is not None:
-        _limit_trips(o, turns, engine.max_trips)
-    most = engine.max_turns
-    if most is not None and turns > (min(most, MAX_SPINS) if spins else most):
-        raise StepLimit("step-limit", f"a loop runs for more than {most} turns", o.loc)
+        _limit_trips(o, iterations, engine.max_trips)
+    most = engine.max_iterations
+    if most is not None and iterations > (min(most, MAX_SPINS) if spins else most):
+        raise StepLimit("step-limit", f"a loop runs for more than {most} iterations", o.loc)
 
 
 def _limit_trips(o: Op, trips: int, most: int) -> None:

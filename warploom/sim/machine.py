@@ -157,7 +157,7 @@ class Machine:
     def run(self, scheduler: Scheduler) -> None:
         """Runs the programs to their ends."""
         going, engine, most = self.going, self.engine, scheduler.max_steps
-        engine.max_turns, engine.max_trips = most, scheduler.max_trips
+        engine.max_iterations, engine.max_trips = most, scheduler.max_trips
         for program in self.programs:
             self._begin(program)
         while True:  # a step of an agent or an engine
@@ -167,8 +167,8 @@ class Machine:
                 ready = [a for a in going if a.block is None or a.block.ready()]
             if not ready and not heads:
                 break
-            scheduler.turn = engine.turn = scheduler.turn + 1
-            if most is not None and scheduler.turn > most:
+            scheduler.tick = engine.tick = scheduler.tick + 1
+            if most is not None and scheduler.tick > most:
                 raise StepLimit("step-limit", f"the program takes more than {most} steps")
             choice = scheduler.pick(ready, heads)
             if not isinstance(choice, Agent):

@@ -63,7 +63,7 @@ def run(
 
 @dataclass
 class _ProgramState:
-    """What the replicas' turns of one CTA share: its rank, what the CTAs of higher rank sent to CTA 0, by op
+    """What the replicas' runs of one CTA share: its rank, what the CTAs of higher rank sent to CTA 0, by op
     and replica, and what memory gave replica 0 where it is read once for all."""
 
     rank: int
@@ -71,7 +71,7 @@ class _ProgramState:
     numbers: deque[Any] = field(default_factory=deque)
 
     def again(self) -> Any:
-        """The next of them, for a later turn."""
+        """The next of them, for a later run."""
         self.numbers.rotate(-1)
         return self.numbers[-1]
 
@@ -93,16 +93,16 @@ class _Ring:
         self.name, self.depth, self.consumers = name, kind.depth, consumers
         self.producer: frozenset[str] = frozenset()  # tasks
         self.slots = [_Slot([None] * len(kind.items)) for _ in range(kind.depth)]
-        self.turns: dict[str, int] = {}
+        self.uses: dict[str, int] = {}
 
-    def _turn(self, who: str, o: Op, slot: int, phase: int) -> _Slot:
-        turn = self.turns.get(who, 0)
-        self.turns[who] = turn + 1
-        expected = (turn % self.depth, turn // self.depth % 2)
+    def _use(self, who: str, o: Op, slot: int, phase: int) -> _Slot:
+        use = self.uses.get(who, 0)
+        self.uses[who] = use + 1
+        expected = (use % self.depth, use // self.depth % 2)
         if (slot, phase) != expected:
             raise ProtocolError(
                 "ring-order",
-                f"{who} uses channel {self.name} at slot {slot}, phase {phase}; turn {turn} of a ring of "
+                f"{who} uses channel {self.name} at slot {slot}, phase {phase}; use {use} of a ring of "
                 f"{self.depth} is slot {expected[0]}, phase {expected[1]}",
                 o.loc,
             )
@@ -113,7 +113,7 @@ class _Ring:
             raise ProtocolError("ring", f"channel {self.name}: {message}", o.loc)
 
     def acquire(self, o: Op, slot: int, phase: int) -> None:
-        s = self._turn("the producer", o, slot, phase)
+        s = self._use("the producer", o, slot, phase)
         still = ", ".join(sorted(s.busy)) or "its own commit"
         self._need(
             s.state == "free",
@@ -136,7 +136,7 @@ class _Ring:
         s.state, s.busy, s.waited = "full", set(self.consumers), set()
 
     def wait(self, o: Op, who: str, slot: int, phase: int) -> None:
-        s = self._turn(who, o, slot, phase)
+        s = self._use(who, o, slot, phase)
         self._need(
             s.state == "full", o, f"{who} waits for slot {slot}, which nothing fills ({s.state})"
         )
@@ -171,7 +171,7 @@ def _who(o: Op, besides: frozenset[str] = frozenset()) -> str:
 
 
 class _Program:
-    """One program, one replica's turn."""
+    """One program, one replica's run."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class _Program:
             )
 
     def acts(self, o: Op) -> bool:
-        """Does this replica's turn carry out the op's effects?"""
+        """Does this replica's run carry out the op's effects?"""
         return self.replica < max((self.replicas.get(t, 1) for t in o.tasks), default=1)
 
     def is_once(self, o: Op) -> bool:
@@ -362,7 +362,7 @@ def _store(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> N
 
 @_effect(tile.atomic)
 def _atomic(p: _Program, o: Op, pointers: Any, value: Any, rest: Any = None) -> Any:
-    if not p.acts(o):  # done in replica 0's turn; the later turns see the same old values
+    if not p.acts(o):  # done in replica 0's run; the later runs see the same old values
         return p.shared.again()
     old = p.memory.atomic(o.attrs["fn"], pointers, value, rest, o.loc)
     if p.is_once(o):

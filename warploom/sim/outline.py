@@ -310,7 +310,7 @@ class Outline:
 
         def run(a: Any, o: Op, *values: Any) -> Any:
             if forced is not None:
-                out = np.bool_(forced(sum(turn for *_, turn in a.loops)))
+                out = np.bool_(forced(sum(iteration for *_, iteration in a.loops)))
             elif is_pure:
                 for x in values:
                     if x is None:
@@ -319,11 +319,11 @@ class Outline:
             else:
                 out = find(a, o, *values)
             if out is not None:
-                outcomes, turn, key = a.cta.report.outcomes, 0, (o, bool(out))
-                if a.turns:
-                    turn = a.turns[-1][1]
-                if turn > outcomes.get(key, -1):
-                    outcomes[key] = turn
+                outcomes, iteration, key = a.cta.report.outcomes, 0, (o, bool(out))
+                if a.iterations:
+                    iteration = a.iterations[-1][1]
+                if iteration > outcomes.get(key, -1):
+                    outcomes[key] = iteration
             return out
 
         return line._replace(run=run, is_pure=False, tiles=(), unit="", cycles=0.0)

@@ -244,8 +244,8 @@ class _Told(Outline):
         self.length += loop.length
         for inner, counts in loop.trips.items():
             report.trips.setdefault(inner, set()).update(counts)
-        for seen, turn in loop.outcomes.items():
-            report.outcomes[seen] = max(turn, report.outcomes.get(seen, 0))
+        for seen, iteration in loop.outcomes.items():
+            report.outcomes[seen] = max(iteration, report.outcomes.get(seen, 0))
         return loop.results
 
     def _asked_by_loop(self, loop: Op) -> tuple[Value, ...] | None:
@@ -355,7 +355,7 @@ class Paths:
         x, y, _ = sizes = grid_of(grid)
         ids = number % x, number // x % y, number // (x * y)
         engine = Engine()
-        engine.max_turns = MAX_LENGTH
+        engine.max_iterations = MAX_LENGTH
         program = Program(
             self.func, memory, params, ids, sizes, number, self._settings, engine, report, _unseen,
             self._told,

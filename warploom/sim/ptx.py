@@ -400,8 +400,8 @@ class Machine:
                 self._store(n, (made >> np.uint64(raise_bits * i)) & mask, guard)
             return
         if guard is not None:
-            turned = guard.startswith("!")
-            on = (self.registers[guard.lstrip("!")] != 0) ^ turned
+            negated = guard.startswith("!")
+            on = (self.registers[guard.lstrip("!")] != 0) ^ negated
             old = (
                 self.slots[int(target[1:])]
                 if target.startswith("$")

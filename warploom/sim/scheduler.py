@@ -14,7 +14,7 @@ Heads = list[tuple[Lane, Action]]
 
 
 class Scheduler:
-    """Picks what happens next; a subclass says how.  turn: the number of the step.  `touched`: where the run
+    """Picks what happens next; a subclass says how.  tick: the number of the step.  `touched`: where the run
     keeps what its steps did to what is shared, if anywhere."""
 
     touched: list[Touch] | None = None
@@ -24,7 +24,7 @@ class Scheduler:
 
     def __init__(self, max_steps: int | None = None) -> None:
         self.max_steps = max_steps
-        self.turn = 0
+        self.tick = 0
 
     def pick(self, ready: list[Agent], heads: Heads) -> Choice:
         """One of the agents that are ready, or the lane of one of the actions that may happen."""
@@ -58,7 +58,7 @@ class Ordered(Scheduler):
                     return heads[0][0]
                 if heads:
                     return min(heads, key=lambda h: h[1].serial)[0]
-                return ready[self.turn % len(ready)]
+                return ready[self.tick % len(ready)]
             case "timed":
                 times: list[tuple[float, int, int, Choice]]
                 times = [(a.time, 1, a.index, a) for a in ready]

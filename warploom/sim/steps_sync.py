@@ -114,7 +114,7 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
             f"{barrier.name}, generation {mine}",
             lambda: f"{barrier.arrived} of {threads} threads arrived",
             lambda: (
-                f"{threads - barrier.arrived} threads never come: a turn that nobody passes or that goes "
+                f"{threads - barrier.arrived} threads never come: an arrival that nobody makes or that goes "
                 "to another barrier, a branch that not all warps take, or a count that is wrong"
             ),
         )

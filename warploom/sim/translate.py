@@ -259,24 +259,24 @@ class Translator:
             now.add("pass")
             now.depth -= 1
 
-    def _begin_turn(self, op: str, name: str, value: str, turn: str) -> None:
-        loops = f"(*{op}l, ({op}, {name!r}, {value}, {turn}))"
-        self._now.add(f"a.loops = {loops}; a.turns = (*{op}t, ({op}, {turn}))")
+    def _begin_iteration(self, op: str, name: str, value: str, iteration: str) -> None:
+        loops = f"(*{op}l, ({op}, {name!r}, {value}, {iteration}))"
+        self._now.add(f"a.loops = {loops}; a.iterations = (*{op}t, ({op}, {iteration}))")
 
     def _for(self, o: Op, values: list[str]) -> None:
         (body,), op, now = o.regions, self._constant(o), self._now
         variable, *carried = body.params
-        now.add(f"{op}l, {op}t = a.loops, a.turns")
+        now.add(f"{op}l, {op}t = a.loops, a.iterations")
         self._set(carried, values[3:])
         now.add(f"for {op}j, {op}i in enumerate(turns_of(a, {op}, {', '.join(values[:3])})):")
         now.depth += 1
-        self._begin_turn(op, variable.hint or "i", f"{op}i", f"{op}j")
+        self._begin_iteration(op, variable.hint or "i", f"{op}i", f"{op}j")
         number = self._constant(dtype_of(variable.type).numpy.type)
         self._set([variable], [f"{number}({op}i)"])
         self._ops(body)
         self._set(carried, self._use(body.yielded))
         now.depth -= 1
-        now.add(f"a.loops, a.turns = {op}l, {op}t")
+        now.add(f"a.loops, a.iterations = {op}l, {op}t")
         self._set(o.results, self._use(carried))
 
     def _while(self, o: Op, values: list[str]) -> None:
@@ -284,17 +284,17 @@ class Translator:
         spins = (
             self.mode.is_skeleton and len(body.ops) == 1
         )  # waits for a word, of another program perhaps
-        now.add(f"{op}l, {op}t, {op}j = a.loops, a.turns, 0")
+        now.add(f"{op}l, {op}t, {op}j = a.loops, a.iterations, 0")
         self._set(condition.params, values)
         now.add("while True:")
         self._nested(condition)
         go, *rest = self._use(condition.yielded)
         now.add(f"if not is_true({go}): break")
-        self._begin_turn(op, "turn", f"{op}j", f"{op}j")
+        self._begin_iteration(op, "iteration", f"{op}j", f"{op}j")
         self._set(body.params, rest)
         self._ops(body)
         self._set(condition.params, self._use(body.yielded))
-        now.add(f"a.loops, a.turns = {op}l, {op}t")
+        now.add(f"a.loops, a.iterations = {op}l, {op}t")
         now.add(f"{op}j += 1")
         now.add(f"limit(a, {op}, {op}j, {spins})")
         now.depth -= 1
