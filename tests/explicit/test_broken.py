@@ -340,7 +340,7 @@ def test_turns(bug: str) -> None:
     text = str(report)
     assert "writer[0]" in text and "writer[1]" in text and "turns.py:" in text
     if TURNS[bug] == "deadlock":
-        assert "a turn that nobody passes or that goes to another barrier" in text
+        assert "an arrival that nobody makes or that goes to another barrier" in text
 
 
 @pytest.mark.parametrize("bug", REGISTERS)

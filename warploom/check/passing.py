@@ -105,10 +105,8 @@ def _is_kept(dependence: Dependence, term: Any, outer: Collection[Op]) -> bool:
         return all(_is_kept(dependence, t, outer) for part in parts for t, _ in part)
     own = {p for loop in outer for r in loop.regions for p in r.params}
     for v in closure([term], dependence.flow_of):
-        source = dependence.own(v)
-        if source & (Source.SHARED_WORD | Source.TILE) or (
-            source & Source.ITERATION and v not in own
-        ):
+        by = dependence.own(v)
+        if by & (Source.SHARED_WORD | Source.TILE) or (by & Source.ITERATION and v not in own):
             return False
     return True
 
