@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from warploom.check.cases import Case
 from warploom.check.course import Course
@@ -31,6 +32,7 @@ from warploom.sim.report import SimReport, SyncStep
 
 Iteration = list[SyncStep]
 Kind = tuple[Op, ...]
+_OP = attrgetter("op")
 
 
 def loop_name(o: Op) -> str:
@@ -188,7 +190,7 @@ def _period_of_run(iterations: list[Iteration]) -> int | None:
 
 def _kind(iteration: Iteration) -> Kind:
     """What an iteration does, however often the loops inside it do so."""
-    return tuple(dict.fromkeys(s.op for s in iteration))
+    return tuple(dict.fromkeys(map(_OP, iteration)))
 
 
 def _stretches(iterations: list[Iteration], inside: int, unit: int) -> list[slice]:

@@ -49,16 +49,14 @@ class Ordered(Scheduler):
 
     def pick(self, ready: list[Agent], heads: Heads) -> Choice:
         match self.order:
+            case "early":
+                if not heads:
+                    return ready[self.tick % len(ready)]
+                return heads[0][0] if len(heads) == 1 else min(heads, key=lambda h: h[1].serial)[0]
             case "late":
                 return ready[0] if ready else min(heads, key=lambda h: h[1].serial)[0]
             case "reverse":
                 return ready[-1] if ready else max(heads, key=lambda h: h[1].serial)[0]
-            case "early":
-                if len(heads) == 1:
-                    return heads[0][0]
-                if heads:
-                    return min(heads, key=lambda h: h[1].serial)[0]
-                return ready[self.tick % len(ready)]
             case "timed":
                 times: list[tuple[float, int, int, Choice]]
                 times = [(a.time, 1, a.index, a) for a in ready]

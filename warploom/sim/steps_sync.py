@@ -216,11 +216,12 @@ def _arrive(
     b: MBarrier,
     party: Party,
     known: Array,
-    order: tuple[Array, Array],
+    order: tuple[Array, Array] | None,
     n: int = 1,
     others: Together | None = None,
 ) -> None:
-    """n arrivals of warps that know so much; `order`: their components and epochs; others: of the same op."""
+    """n arrivals of warps that know so much; `order`: their components and epochs, None for those of now;
+    others: of the same op."""
     program = a.cta.program
     there, row = program.ctas[b.rank], known[0] if len(known) == 1 else joined(known)
     stamp, rows = row, known if a.cta.is_tracked else None
@@ -231,7 +232,7 @@ def _arrive(
         return
     what = f"an arrival at {b.name.partition(' of ')[0]}"
     reach(a, there, o, what, b.made)
-    proofs = ((np.array([b.component]), np.array([b.phases + 1])), order)
+    proofs = ((np.array([b.component]), np.array([b.phases + 1])), order or a.proof())
     there.reached[a, b] = Reach(party, what, proofs)
     b.arrive(party, program.relaxed(row), a.time, rows, stamp, n, others)
 
@@ -250,9 +251,9 @@ def _mbarrier_arrive(
     times = (a.cta.target.warp_size if by == "thread" and not a.is_solo else 1) * o.attrs.get(
         "count", 1
     )
-    order, together = a.proof(), Together(warps * times)
     # Where warps neither lag nor are told apart they arrive at once.
     at_once = a.cta.touched is None and not a.cta.lets_warps_lag
+    order, together = None if at_once else a.proof(), Together(warps * times)
     known = a.told()[:warps]
     is_synced = a.is_solo or by != "warp" or o.attrs.get("synced", True)
     if is_synced and by == "warp" and not a.is_solo:
@@ -285,7 +286,7 @@ def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
     a.log(o, b.name, b.phases)
     a.time += a.cta.cost.sync
     b.expect(party, o.attrs["bytes"])
-    _arrive(a, o, b, party, a.clock[:1].copy(), a.proof())
+    _arrive(a, o, b, party, a.clock[:1], None)
     a.released()
     yield None
     return ()
