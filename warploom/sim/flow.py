@@ -13,7 +13,7 @@ MAX_SPINS = 1_000  # that a run without data waits for a word, of another progra
 
 
 @called
-def turns_of(a: Agent, o: Op, lo: Any, hi: Any, by: Any) -> range:
+def iterations_of(a: Agent, o: Op, lo: Any, hi: Any, by: Any) -> range:
     """The numbers that a loop counts."""
     first, stop, stride = a.numbers((lo, hi, by))
     if stride <= 0:

@@ -268,7 +268,7 @@ class Translator:
         variable, *carried = body.params
         now.add(f"{op}l, {op}t = a.loops, a.iterations")
         self._set(carried, values[3:])
-        now.add(f"for {op}j, {op}i in enumerate(turns_of(a, {op}, {', '.join(values[:3])})):")
+        now.add(f"for {op}j, {op}i in enumerate(iterations_of(a, {op}, {', '.join(values[:3])})):")
         now.depth += 1
         self._begin_iteration(op, variable.hint or "i", f"{op}i", f"{op}j")
         number = self._constant(dtype_of(variable.type).numpy.type)
