@@ -52,6 +52,7 @@ def test_a_row_is_loaded_as_often_as_it_is_needed(n: int) -> None:
     assert is_mined(compiled.lowered) and compiled.plan.disjoint == (
         (0, 1),
     )  # the launch compares them
+    assert "rows of 16,384 elements are computed in 16 parts" in compiled.explain()
     loops = [o for o in compiled.lowered.at(Level.TILE).body.all_ops if o.kind is control.for_]
     assert len(loops) == 3
     exact = x.astype(float)

@@ -154,7 +154,7 @@ def _choose_cluster(func: Func, road: Road) -> None:
 def _choose(func: Func, road: Road) -> None:
     if road.given is None:
         chosen = choose(func, road.knobs, road.target, road.headroom, road.launch)
-        road.schedule = _clustered(chosen, road.cluster)
+        road.schedule = _stripped(_clustered(chosen, road.cluster), func)
         return
     if road.given.tile_hash != tile_hash(func):
         raise CompileError(
@@ -176,6 +176,16 @@ def _clustered(schedule: Schedule, cluster: ClusterPlan) -> Schedule:
     said = f"a cluster of {cluster.ctas} CTAs, each with 1/{cluster.ctas} of {what}"
     reasons = (Reason("kernel", said, cluster.because), *schedule.reasons)
     return replace(schedule, cluster=cluster, reasons=reasons)
+
+
+def _stripped(schedule: Schedule, func: Func) -> Schedule:
+    """The schedule with what strip_mine_rows did, as a reason."""
+    why = "a thread has fewer registers than elements of one"
+    reasons = (
+        Reason("kernel", f"rows of {n:,} elements are computed in {parts} parts", why)
+        for n, parts in func.attrs.get("strips", ())
+    )
+    return replace(schedule, reasons=(*reasons, *schedule.reasons))
 
 
 def _uniform(schedule: Schedule) -> bool:

@@ -18,7 +18,7 @@ Reductions and stores are the roots; a loop does those that follow each other, a
 need, loads too.  So a load moves past the stores before its loop, and past those of the loop's earlier parts:
 the parameters that they store to are noted (func.attrs["reordered"]) for a launch to compare with those
 loaded, as where loads run ahead.  A tile may be stored where it was loaded.  Where an op does not fit this, a
-region stays as it is.
+region stays as it is.  func.attrs["strips"] is what `explain()` tells of.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def strip_mine_rows(func: Func, knobs: Knobs, target: Target) -> Func:
     body = miner.region(func.body)
     if body is func.body:
         return func
-    return func.with_(body=body, attrs={**func.attrs, "reordered": tuple(sorted(miner.pairs))})
+    told = {"reordered": tuple(sorted(miner.pairs)), "strips": tuple(sorted(miner.strips))}
+    return func.with_(body=body, attrs={**func.attrs, **told})
 
 
 def _size(v: Value) -> int:
@@ -83,6 +84,7 @@ class _Miner:
     threads: int
     target: Target
     pairs: set[tuple[int, int]] = field(default_factory=set)  # (stored, loaded) parameters
+    strips: set[tuple[int, int]] = field(default_factory=set)  # (extent of a row, its parts)
 
     def __post_init__(self) -> None:
         self.structure = self.accesses.structure
@@ -132,6 +134,7 @@ class _Miner:
         if n % self.parts(n):
             return None
         self.pairs |= pairs
+        self.strips.add((n, self.parts(n)))
         return loops, n
 
     def parts(self, n: int) -> int:
