@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 
 from warploom.errors import InternalError
 from warploom.frontend.follow import Condition, follow, is_own, same
-from warploom.frontend.source import Function, Source, call_signature, lookup, parse_function
+from warploom.frontend.source import Function, Source, default_of, lookup, parse_function
 from warploom.frontend.tokens import (
     LITERAL_NAMES,
     LITERALS,
@@ -95,7 +95,7 @@ class Reads:
     def default(self, fn: Function, parameter: str) -> Any:
         """A parameter's default."""
         if is_own(fn):
-            return call_signature(fn).parameters[parameter].default
+            return default_of(fn, parameter)
         return self._ask(("default", self._number(fn), parameter))
 
     def call(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -127,7 +127,7 @@ class Reads:
             case "source":
                 return parse_function(function_of(subject)).digest
             case "default":
-                return call_signature(function_of(subject)).parameters[rest[0]].default
+                return default_of(function_of(subject), rest[0])
             case "call":
                 args = [self._value(t) for t in rest[0]]
                 return subject(*args, **{name: self._value(t) for name, t in rest[1]})
@@ -276,8 +276,10 @@ class Reads:
                 found = Condition.of_attribute(subject, rest[0], value)
             case "field":
                 found = Condition.of_item(vars(subject), rest[0], value)
-            case "default" if not changes(value):
-                return
+            case "default":
+                yield from self._same_default(function_of(subject), rest[0])
+                if not changes(value):
+                    return
         if found is not None:
             yield found
         inner = unwrapped(value)
@@ -285,6 +287,16 @@ class Reads:
             yield Condition("item", vars(value), "value", inner)
         elif found is None or changes(value):
             yield Condition("again", functools.partial(self._repeats, question))
+
+    def _same_default(self, fn: Function, parameter: str) -> Iterator[Condition]:
+        """Where a default stays the object that it is."""
+        if not isinstance(fn, types.FunctionType):
+            return
+        yield Condition("attribute", fn, "__defaults__", fn.__defaults__)
+        named = fn.__kwdefaults__
+        yield Condition("attribute", fn, "__kwdefaults__", named)
+        if named and parameter in named:
+            yield Condition("item", named, parameter, named[parameter])
 
     def _arguments(self, question: Question) -> list[Any]:
         return [self._value(t) for t in (*question[2], *(t for _, t in question[3]))]

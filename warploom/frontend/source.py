@@ -228,6 +228,11 @@ def call_signature(fn: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(fn)
 
 
+def default_of(fn: Callable[..., Any], parameter: str) -> Any:
+    """What a parameter is by default now: a function may be given other defaults."""
+    return inspect.signature(fn).parameters[parameter].default
+
+
 def declared(tree: ast.FunctionDef) -> list[ast.arg]:
     """The parameters of a function, in order."""
     a = tree.args
