@@ -364,9 +364,7 @@ def test_explain_says_what_was_read(nothing_compiled: Path) -> None:
 
 @pytest.mark.parametrize("change", ["h.fn.__defaults__ = (5,)", "h.fn.__kwdefaults__['c'] = 6"])
 def test_other_defaults_of_a_helper_are_seen(nothing_compiled: Path, change: str) -> None:
-    text = (
-        HEAD + "@wl.jit\ndef h(a, b=4, *, c=1): return a * b * c\n" + KERNEL.format("k", "h(1)")
-    )
+    text = HEAD + "@wl.jit\ndef h(a, b=4, *, c=1): return a * b * c\n" + KERNEL.format("k", "h(1)")
     module = imported(nothing_compiled / "m.py", text)
     out = X.copy()
     module.k[(1,)](X, out)

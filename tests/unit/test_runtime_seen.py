@@ -24,7 +24,7 @@ class Tensor:
 
     def __init__(self, pointer: int = 1 << 20, **changed: Any) -> None:
         self.dtype, self.shape, self._strides, self._device = "torch.float16", (4, 8), (8, 1), 0
-        self._pointer = pointer
+        self._pointer, self._is_neg = pointer, False
         vars(self).update(changed)
 
     def data_ptr(self) -> int:
@@ -37,6 +37,9 @@ class Tensor:
 
     def get_device(self) -> int:
         return self._device
+
+    def is_neg(self) -> bool:
+        return self._is_neg
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +59,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         {"shape": (8, 8)},
         {"_strides": (1, 4)},
         {"_device": 1},
+        {"_is_neg": True},
         {"pointer": 1 << 21},
     ],
 )

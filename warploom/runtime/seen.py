@@ -106,7 +106,8 @@ def _part(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return _key_of_parts(value)
     kind = type(value)
-    return (KEYS.get(kind) or probe_of(kind, value) or exact)(value)
+    read = KEYS.get(kind) or probe_of(kind, value) or exact
+    return (*read(value), value.is_neg()) if read is probe_torch else read(value)
 
 
 def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
@@ -119,4 +120,7 @@ def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
     if isinstance(value, tuple | list):
         return f"{constant(_key_of_parts)}({name})"
     read = KEYS.get(kind) or probe_of(kind, value) or exact
-    return TORCH_READS.format(name) if read is probe_torch else f"{constant(read)}({name})"
+    if read is not probe_torch:
+        return f"{constant(read)}({name})"
+    # A negative view, which binding refuses, has all else in common with the tensor that it is a view of.
+    return f"{TORCH_READS.format(name)}, {name}.is_neg()"
