@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from warploom.check.disjoint import meet
 from warploom.check.global_accesses import Access, Collected
@@ -23,8 +23,10 @@ def depends_on_executor(found: Collected, a: Access) -> bool:
 
 def comes_first(found: Collected, a: Access, b: Access) -> bool:
     """Does a store (a) of what a load (b) reads always come after it, because what is stored follows from
-    what was loaded?  Both then are of the same tile: of the same iteration of the loops around both."""
-    if b.op not in _ops_before(found, a):
+    what was loaded?  Both then are of the same tile: of the same iteration of the loops around both, so that
+    what these carry from one to the next does not count."""
+    carried = {v for x in (*a.loops, *b.loops) for r in x.regions for v in r.params}
+    if b.op not in _ops_before(found, a, carried):
         return False
     values, other = found.values, found.terms.other
     pairs = []
@@ -36,12 +38,12 @@ def comes_first(found: Collected, a: Access, b: Access) -> bool:
     return not pairs or meet(found.terms, a, b, pairs, []).is_fine
 
 
-def _ops_before(found: Collected, a: Access) -> dict[Op, None]:
-    """The ops that the stored value follows from."""
-    return dict.fromkeys(_walk(found, a.op.operands[1]))
+def _ops_before(found: Collected, a: Access, given: Collection[Value] = ()) -> dict[Op, None]:
+    """The ops that the stored value follows from, where what is given follows from nothing."""
+    return dict.fromkeys(_walk(found, a.op.operands[1], given))
 
 
-def _walk(found: Collected, stored: Value) -> Iterator[Op]:
+def _walk(found: Collected, stored: Value, given: Collection[Value]) -> Iterator[Op]:
     body, made = found.func.body, found.values.made
     following = sources(body)
     filled: dict[str, list[Op]] = {}
@@ -49,7 +51,7 @@ def _walk(found: Collected, stored: Value) -> Iterator[Op]:
         if o.kind in _FILLED:
             place = o.operands[_FILLED[o.kind]]
             filled.setdefault(found.values.allocation(place), []).append(o)
-    seen: set[Value] = set()
+    seen = set(given)
     work = [stored]
     while work:
         v = work.pop()

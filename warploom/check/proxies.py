@@ -33,10 +33,12 @@ def crossings(found: Collected, alike: Sequence[Poly]) -> Iterator[Crossing]:
             if not is_pair or not (a.is_async or b.is_async) or _is_visible(found, a, b):
                 continue
             met = meet(found.terms, a, b, [], [], alike)
-            if met.apart or comes_first(found, a, b):
+            if met.apart or (comes_first(found, a, b) and not _stands_before(found, a, b)):
                 continue
             race = _race(a, b)
-            if find_witness(found.terms, a, b, [], met.conditions, alike) is None:
+            if _is_visible(found, a, b, perhaps=True):
+                yield f"{b} may read words of {a}: {race.help}, but under a condition", None, b
+            elif find_witness(found.terms, a, b, [], met.conditions, alike) is None:
                 yield f"{b} may read words of {a}, and {race.help} is missing", None, b
             else:
                 yield "", race, b
@@ -60,9 +62,13 @@ def _race(a: Access, b: Access) -> Race:
     )
 
 
-def _is_visible(found: Collected, a: Access, b: Access) -> bool:
-    """Is what a stores made visible before b, wherever b comes after it?"""
-    makes = _waits if a.is_async else _fences
+def _is_visible(found: Collected, a: Access, b: Access, perhaps: bool = False) -> bool:
+    """Is what a stores made visible before b, wherever b comes after it?  perhaps: where conditions hold."""
+    always = _waits if a.is_async else _fences
+
+    def makes(o: Op) -> bool:
+        return always(o) or (perhaps and any(map(always, _inside(o))))
+
     for agent in found.func.body.ops:
         for region in agent.regions:
             here = _path(region, a.op)
@@ -71,6 +77,21 @@ def _is_visible(found: Collected, a: Access, b: Access) -> bool:
             there = _path(region, b.op)
             return _after(here, makes) if there is None else _between(here, there, makes)
     return False
+
+
+def _stands_before(found: Collected, a: Access, b: Access) -> bool:
+    """Does one agent run a before b in each iteration of the loops around both?"""
+    for agent in found.func.body.ops:
+        for region in agent.regions:
+            here, there = _path(region, a.op), _path(region, b.op)
+            if here is not None and there is not None:
+                return [i for _, i in here] < [i for _, i in there]
+    return False
+
+
+def _inside(o: Op) -> Iterator[Op]:
+    """All ops in an op's regions."""
+    return (x for r in o.regions for x in r.all_ops)
 
 
 def _fences(o: Op) -> bool:
