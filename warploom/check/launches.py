@@ -16,6 +16,8 @@ from warploom.ir.types import Scalar
 
 GRIDS = ((2, 1, 1), (7, 3, 2), (132, 2, 2))
 FACTORS = (1, 3)
+SHORT, LONG = 3, 250  # numbers: one is large so that loops run for long, the others small
+MOST_LONG = 4
 
 
 def add_global_memory(
@@ -89,14 +91,17 @@ def _for_all(func: Func, searched: Sequence[Case]) -> GlobalMemory:
     whole = check_global(func)
     if whole.verdict != "not proved":
         return whole
-    launches = examples(func, searched)
+    few, more = examples(func, searched)
     settled = {pair for pair, conditions in whole.settled.items() if not conditions}
-    each = []
-    for case in launches:
-        each.append(check_global(func, case, False, settled))
-        if each[-1].broken and func.attrs.get("grid"):
-            return each[-1]
-        if each[-1].verdict != "proved":
+    each, launches = [], []
+    for case in (*few, *more):
+        one = check_global(func, case, False, settled)
+        if one.broken and func.attrs.get("grid"):
+            return one
+        if one.verdict == "proved":
+            each.append(one)
+            launches.append(case)
+        elif case in few or one.broken:
             return whole
     reached = {o for one in each for o in one.reached}
     left = {o for one in each for o in one.asked} - reached
@@ -108,9 +113,10 @@ def _for_all(func: Func, searched: Sequence[Case]) -> GlobalMemory:
     return found
 
 
-def examples(func: Func, searched: Sequence[Case]) -> list[Case]:
+def examples(func: Func, searched: Sequence[Case]) -> tuple[list[Case], list[Case]]:
     """The largest of the inputs that were searched for, and one with all numbers three times as large (so
-    that strides keep their relation to extents), on small and on large grids."""
+    that strides keep their relation to extents), on small and on large grids.  Then some in which one
+    number alone is large; these may be too large to be looked at."""
     steering, facts = Steering(func), func.attrs.get("facts", ())
     free = [
         i
@@ -120,7 +126,7 @@ def examples(func: Func, searched: Sequence[Case]) -> list[Case]:
         and (i >= len(facts) or facts[i].value is None)
     ]
     if not searched:
-        return []
+        return [], []
     largest = max(searched, key=lambda c: math.prod(1 + int(c.args[i]) for i in free))
     axes = asked_axes(func)
     found = []
@@ -129,7 +135,16 @@ def examples(func: Func, searched: Sequence[Case]) -> list[Case]:
         case = steering.case(largest.values[: len(func.params) + 1], more)
         grids = (case.grid,) if steering.has_own_grid else map(tuple, _grids(axes))
         found += [Case(case.args, grid) for grid in grids]
-    return list({c.key: c for c in found}.values())
+    small = {i: SHORT * steering.divisor(i) for i in free}
+    large = (
+        steering.case(
+            largest.values[: len(func.params) + 1], {**small, i: LONG * steering.divisor(i)}
+        )
+        for i in free[:MOST_LONG]
+    )
+    grid = None if steering.has_own_grid else _grids(axes)[0]
+    longer = [Case(c.args, grid or c.grid) for c in large]
+    return list({c.key: c for c in found}.values()), longer
 
 
 def _grids(axes: set[int]) -> list[tuple[int, ...]]:
