@@ -107,7 +107,7 @@ class Runs:
         self.outcomes: dict[tuple[Op, bool], int] = {}  # of all runs; see SimReport
         # The most iterations of each loop in a program in which a condition came to an outcome.
         self.trips_with: dict[tuple[Op, bool], dict[Op, int]] = {}
-        self._reaching: dict[Op, tuple[int, Case, int]] = {}  # see reaching
+        self._reaching: dict[tuple[Op, bool], tuple[int, Case, int]] = {}  # see reaching
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
         self._paths = Paths(func, watched)
         self._most_trips: dict[Any, dict[Op, int]] = {}
@@ -168,10 +168,12 @@ class Runs:
             _limit_trips(path, most)
         return path.most_trips
 
-    def reaching(self, op: Op) -> tuple[Case, int] | None:
-        """The longest input and program, by the iterations of its loops, that came to a condition."""
-        found = self._reaching.get(op)
-        return None if found is None else found[1:]
+    def reaching(self, op: Op, outcome: bool | None = None) -> tuple[Case, int] | None:
+        """The longest input and program, by the iterations of its loops, that came to a condition, or to one
+        of its outcomes."""
+        outcomes = (False, True) if outcome is None else (outcome,)
+        found = [self._reaching[op, x] for x in outcomes if (op, x) in self._reaching]
+        return max(found, key=lambda f: f[0])[1:] if found else None
 
     def _note(
         self,
@@ -184,8 +186,8 @@ class Runs:
         length = sum(trips.values())
         for key, iteration in outcomes.items():
             self.outcomes[key] = max(iteration, self.outcomes.get(key, 0))
-            if length > self._reaching.get(key[0], (-1,))[0]:
-                self._reaching[key[0]] = length, case, program
+            if length > self._reaching.get(key, (-1,))[0]:
+                self._reaching[key] = length, case, program
             known = self.trips_with.setdefault(key, {})
             for loop, n in trips.items():
                 known[loop] = max(n, known.get(loop, 0))

@@ -25,6 +25,7 @@ from warploom.check.solve import Solver
 from warploom.check.trips import Parting, partings
 from warploom.check.values import Wish
 from warploom.errors import Loc
+from warploom.ir.analysis import closure
 from warploom.ir.core import Op
 from warploom.ir.ops import control
 from warploom.sim.chosen import IN_TURN, LATE, PATTERNS, Fill
@@ -34,6 +35,14 @@ from warploom.sim.report import NeedsData, SimError, StepLimit
 MOST_WISHES = 10  # inputs that are tried to flip one condition
 FEW_WISHES = 3  # likewise, with a loop that is long
 MOST_PAIRS = 16  # pairs of conditions that are flipped together
+CHOICE_STEPS, MOST_OF_A_CHOICE = (
+    10_000,
+    3,
+)  # for minima and quotients, and inputs that are tried to flip one
+LARGEST_CONSTANT, MOST_CONSTANTS = 2000, 3  # that are passed with all numbers large
+MOST_CHOOSING = (
+    4  # conditions that choose what another one compares: this is flipped with each outcome
+)
 _UNIFORM = Source.ARGUMENT | Source.PROGRAM | Source.MEMORY
 
 FREE: tuple[Forced, ...] = (
@@ -71,6 +80,7 @@ class Coverage:
     def complete(self) -> None:
         """Runs what is missing; stops where something is broken."""
         self.busy = self.checker.busy or self.search.longest
+        self._flip_choices()
         self._flip_all(self._one_of_each_class)
         if self.report.failures:
             return
@@ -215,21 +225,67 @@ class Coverage:
     @cached_property
     def _one_of_each_class(self) -> tuple[Condition, ...]:
         """The first of the conditions that always come to the same: what flips it flips them all."""
+        return self._firsts(self.dependence.conditions)
+
+    def _firsts(self, conditions: Sequence[Condition]) -> tuple[Condition, ...]:
         kinds = self.dependence.alike
-        first = {kinds[c.value]: c for c in reversed(self.dependence.conditions)}
-        return tuple(c for c in self.dependence.conditions if first[kinds[c.value]] is c)
+        first = {kinds[c.value]: c for c in reversed(conditions)}
+        return tuple(c for c in conditions if first[kinds[c.value]] is c)
+
+    def _flip_choices(self) -> None:
+        """Runs inputs at which minima, maxima and quotients may flip on which numbers that decide events
+        hang: a few, within a part of the steps."""
+        self.search.begin(CHOICE_STEPS)
+        is_cut = self.search.is_cut
+        for choice in self._firsts(self.dependence.choices):
+            for base in dict.fromkeys((self.busy, self.search.longest)):
+                for wish in itertools.islice(self.solver.turning(choice, base), MOST_OF_A_CHOICE):
+                    self.search.run(base, wish)
+                    if self.report.failures:
+                        return
+        for wish in self._larger():
+            self.search.run(self.search.longest, wish)
+            if self.report.failures:
+                return
+        self.search.is_cut = is_cut
+
+    def _larger(self) -> Iterator[Wish]:
+        """All numbers larger than a constant with which what goes along a loop is compared, so that none ends
+        the loop before and no other condition hides it; one of them twice as large."""
+        every = (*self.dependence.choices, *self.dependence.conditions)
+        operands = (v for c in every if Source.ITERATION in c.sources for v in c.op.operands)
+        constants = {n for v in operands if (n := self.solver.sums.constant(v)) is not None}
+        least = 2 * self.steering.longest
+        for n in sorted(n for n in constants if least <= n <= LARGEST_CONSTANT)[:MOST_CONSTANTS]:
+            size = n + self.steering.longest
+            for double in (None, *sorted(self.steering.free)):
+                numbers = {i: (2 if i == double else 1) * size for i in self.steering.free}
+                yield Wish({i: self.steering.allowed(i, x)[-1] for i, x in numbers.items()}, {})
 
     def _flip(self, condition: Condition) -> None:
         """Runs inputs at which the condition may flip, beside the longest, the busiest and the smallest;
-        where these don't flip it, beside the longest that comes to it."""
+        where these don't flip it, beside the longest that comes to it.  Where another condition chooses the
+        numbers that it compares, also beside the longest in which that comes to each outcome."""
         if self._is_constant(condition) or not self._is_worth_it(condition):
             return
         bases = dict.fromkeys((self.search.longest, self.busy, self.cases[0]))
-        for base in itertools.chain(bases, self._reaching(condition)):
+        for base in itertools.chain(self._chosen(condition), bases, self._reaching(condition)):
             for wish in itertools.islice(self._wishes(condition, base), MOST_WISHES):
                 self.search.run(base, wish)
                 if self.report.failures or (self._seen(condition) == 2 and base is self.cases[0]):
                     return
+
+    def _chosen(self, condition: Condition) -> dict[Case, None]:
+        """The longest inputs with each outcome of the conditions that choose what a condition compares."""
+        every = itertools.product(self._choosing(condition)[:MOST_CHOOSING], (False, True))
+        found = (self.runs.reaching(c.op, outcome) for c, outcome in every)
+        return dict.fromkeys(case for case, _ in filter(None, found))
+
+    def _choosing(self, condition: Condition) -> list[Condition]:
+        """The conditions and choices that another condition is computed from."""
+        behind = closure([condition.value], self.dependence.behind) - {condition.value}
+        every = (*self.dependence.choices, *self.dependence.conditions)
+        return [c for c in every if c.value in behind]
 
     def _reaching(self, condition: Condition) -> Iterator[Case]:
         """The longest input that comes to a condition, if it was seen to come to one outcome alone."""

@@ -74,6 +74,8 @@ EVENTS: frozenset[OpKind] = (
     - _PLACES
 )
 COMPARISONS = frozenset((arith.lt, arith.le, arith.gt, arith.ge, arith.eq, arith.ne))
+# They compare, too: which operand is smaller, or whether a quotient is 0.
+CHOOSING = frozenset((arith.minimum, arith.maximum, arith.idiv, arith.fast_div, arith.rem))
 CONNECTING = frozenset((arith.and_, arith.or_, arith.xor, arith.select))
 _CONNECTIVES = CONNECTING | frozenset((arith.not_, arith.const))
 _STRUCTURE = frozenset(
@@ -95,8 +97,9 @@ def _asked(event: Op) -> tuple[Value, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A scalar i1 that decides something.  op: what computes it.  decides: the event, or the op around it,
-    that hangs on it."""
+    """A scalar i1 that decides something, or a choice on the way to it: whether the first operand of what
+    computes it is the smaller one.  op: what computes it.  decides: the event, or the op around it, that
+    hangs on it."""
 
     value: Value
     op: Op
@@ -227,6 +230,25 @@ class Dependence:
                 kept = connected if o.kind in CONNECTING else found
                 kept.append(Condition(v, o, sources, event))
         return tuple(found + connected)
+
+    @cached_property
+    def choices(self) -> tuple[Condition, ...]:
+        """The minima, maxima and quotients that numbers which decide events are made of."""
+        made = ((v, self.made.get(v), event) for v, event in self.needed.items())
+        return tuple(
+            Condition(v, o, sources, event)
+            for v, o, event in made
+            if o is not None and o.kind in CHOOSING and (sources := self.sources(v))
+        )
+
+    def bend(self, loop: Op) -> int:
+        """About the iteration of the loops around from which a loop's trip count changes evenly: the largest
+        constant that it is made of, where that is by more than sums."""
+        made = [self.made.get(x) for x in closure(loop.operands[:3], self.flow_of)]
+        ops = [o for o in made if o is not None]
+        if all(o.kind in (arith.const, arith.add, arith.sub, arith.mul, arith.cast) for o in ops):
+            return 0
+        return max((abs(int(o.attrs["value"])) for o in ops if o.kind is arith.const), default=0)
 
     @cached_property
     def operands(self) -> tuple[tuple[Op, Value, Source], ...]:

@@ -136,12 +136,17 @@ class Drawn:
         return bool(seen[0]) if (seen == seen[0]).all() else None
 
     def trips_at_many(self, loops: Sequence[Op], case: Case) -> tuple[dict[Op, Any], Inputs]:
-        """How often loops run at the same many inputs in the first iteration of the loops around them, where
+        """How often loops run at the same many inputs in the same iterations of the loops around them, where
         that can be told, and these inputs."""
         guards = [
             v for o in loops for around, _ in self._around[o] for v in control.deciding(around)
         ]
-        inputs = self._draw([*guards, *(v for o in loops for v in control.deciding(o))], case)
+        every = [*guards, *(v for o in loops for v in control.deciding(o))]
+        inputs, behind = self._draw(every, case), self._behind(*every)
+        self._part_words(behind, inputs)
+        variables = sorted(behind & self.values.loop_of.keys(), key=self._order)
+        for v in sorted(variables, key=lambda v: self._depth(self.values.loop_of[v])):
+            self._draw_iteration(self.values.loop_of[v], None, inputs, case)
         found: dict[Op, Any] = {}
         for o in loops:
             if (count := self._count(o, inputs, case)) is not None:
@@ -248,16 +253,31 @@ class Drawn:
         visit(self.func.body, ())
         return found
 
-    def _draw_iteration(self, loop: Op, at: Op, inputs: Inputs, case: Case) -> bool:
-        """A loop's variable: near its begin and near its end, in each at all distances."""
+    def _part_words(self, behind: set[Value], inputs: Inputs) -> None:
+        """Words of one array at addresses that are not the same become different numbers."""
+        first: dict[int, int] = {}  # of each array the class of the first word
+        for v in sorted(behind & inputs.given.keys(), key=self._order):
+            o, kind = self.dependence.made.get(v), self.dependence.alike.get(v)
+            if o is None or o.kind is not tile.load or kind is None:
+                continue
+            if first.setdefault(id(inputs.given[v]), kind) != kind:
+                rng = np.random.default_rng((2, kind))
+                inputs.given[v] = np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) - 1
+
+    def _depth(self, loop: Op) -> int:
+        return len(self.dependence.loops[loop])
+
+    def _draw_iteration(self, loop: Op, at: Op | None, inputs: Inputs, case: Case) -> bool:
+        """A loop's variable: near its begin and near its end, in each at all distances.  Loops as deep that
+        run equally often are in the same iteration."""
         v, trips = loop.regions[0].params[0], self._count(loop, inputs, case)
         lo, by = (self.values(loop.operands[i], case, inputs.given) for i in (0, 2))
         if trips is None:
             return False
-        rng = np.random.default_rng(self._order(v))
+        rng = np.random.default_rng((1, self._depth(loop)))  # apart from the numbers
         near = np.exp2(rng.uniform(0, np.log2(np.maximum(trips, 1)))).astype(np.int64) - 1
         inputs.given[v] = lo + by * np.where(rng.random(SAMPLES) < 0.5, near, trips - 1 - near)
-        if loop in self.dependence.loops[at]:
+        if at is None or loop in self.dependence.loops[at]:
             inputs.valid &= trips > 0
         return True
 

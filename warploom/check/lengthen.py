@@ -237,6 +237,7 @@ class Lengthening:
                 return True
             proved = self.solver.sums.most_trips(loop)
             if proved is not None and trips >= proved:
+                self.checker.whole.add(loop)
                 return True
         most = self._most_found(loop)
         if most is None or trips < max(most, 1):

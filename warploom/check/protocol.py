@@ -89,13 +89,14 @@ def check(
     start = time.perf_counter()
     max_states = whole_number("max_states", max_states, 0)
     dependence = Dependence(func)
-    watched = dict.fromkeys(c.op for c in dependence.conditions)
+    watched = dict.fromkeys(c.op for c in (*dependence.conditions, *dependence.choices))
     runs = Runs(func, watched)
     steering = Steering(func, [(r.array.hint, r.is_written) for r in dependence.readings])
     solver = Solver(dependence, steering)
     courses = Courses(solver.values, solver.sums)
     few = passings(dependence, solver.sums)
-    recurrences = Recurrences(ring_depth(func), courses.of_loops(), few)
+    bends = {o: dependence.bend(o) for o in dependence.deciding if o.kind is control.for_}
+    recurrences = Recurrences(ring_depth(func), courses.of_loops(), few, bends)
     checker = _Checker(func, runs, exhaustive, max_states, recurrences)
     given, found = None, []
     if cases is not None:

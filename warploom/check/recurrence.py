@@ -13,13 +13,16 @@ Where conditions change along the way, or loops inside run unequally often, not 
 Their kinds are told apart by what they do.  Of each kind that came (but on the way between two others,
 passing.py) some in a row do the same, the loops inside as often, for longer than the deepest ring takes to
 come back twice, and recur by themselves; or they alternate with others, and a run so long that has some
-recurs in whole.  Where it is known how all conditions go, a kind that does less than another one, such as one
-without a loop inside, need not.  Other orders of kinds, and other numbers of iterations of the loops inside,
-are run, not seen to recur.
+recurs in whole.  Where loops inside run more often in each iteration than in the one before, or less often,
+iterations are compared without those of the loops inside that only repeat: after as many as these take to
+recur the state is the same.  Where it is known how all conditions go, a kind that does less than another one,
+such as one without a loop inside, need not.  Other orders of kinds, and other numbers of iterations of the
+loops inside, are run, not seen to recur.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -44,15 +47,18 @@ def loop_name(o: Op) -> str:
 class Recurrences:
     """Collects runs; `depth` is that of the deepest ring.  trips: the most iterations of each loop so far.
     courses: how the conditions in each loop go along its iterations, where they change.  passings: which
-    iterations of each loop are few, however long it is."""
+    iterations of each loop are few, however long it is.  bends: from which iteration of the loops around on a
+    loop's trip count goes on as before."""
 
     def __init__(
         self,
         depth: int,
         courses: Mapping[Op, Course] | None = None,
         passings: Mapping[Op, Passing] | None = None,
+        bends: Mapping[Op, int] | None = None,
     ) -> None:
         self.depth, self.courses, self.passings = depth, courses or {}, passings or {}
+        self.bends = bends or {}
         self.trips: dict[Op, int] = {}
         self.once: set[Op] = set()  # loops that ran for one iteration somewhere
         self._added: dict[int, SimReport] = {}  # by their id
@@ -129,10 +135,49 @@ class Recurrences:
 
     def _of_whole(self, loop: Op, kind: Kind) -> int | None:
         """After how many iterations a long run with some of a kind does all the same, at least twice."""
-        runs = (
+        runs = [
             run for run, kinds in self._runs[loop] if kind in kinds and len(run) > 2 * self.depth
-        )
-        return next((p for run in runs if (p := _period_of_run(run)) is not None), None)
+        ]
+        found = next((p for run in runs if (p := _period_of_run(run)) is not None), None)
+        return found or (self._of_unequal(loop, kind, max(runs, key=len)) if runs else None)
+
+    def _of_unequal(self, loop: Op, kind: Kind, run: list[Iteration]) -> int | None:
+        """After how many iterations those of a run recur, at least twice, but for what only repeats in the
+        loops inside; without the first or the last quarter, in which these may be short."""
+        around = next(s.loops for iteration in run for s in iteration)
+        inside = next(i for i, (o, _) in enumerate(around, 1) if o is loop)
+        quarter, short = len(run) // 4, [self._shortened(one, inside) for one in run]
+        loops = {o for iteration in run for s in iteration for o, _ in s.loops[inside:]}
+        if max((self.bends.get(o, 0) for o in loops), default=0) > quarter:
+            return None
+        for part in (short[quarter:], short[: len(short) - quarter]):
+            if len(part) > 2 * self.depth and kind in map(_kind, part):
+                found = _period_of_run(part, is_even=False)
+                if found is not None:
+                    return found
+        return None
+
+    def _shortened(self, iteration: Iteration, inside: int) -> Iteration:
+        """What an iteration does, each loop inside without iterations that repeat others.  inside: how many
+        loops are around it."""
+        out: Iteration = []
+        for loop, steps in itertools.groupby(
+            iteration, lambda s: s.loops[inside][0] if s.loops[inside:] else None
+        ):
+            if loop is None:
+                out += steps
+                continue
+            inner = [
+                self._shortened(list(one), inside + 1)
+                for _, one in itertools.groupby(steps, lambda s: s.loops[inside][1])
+            ]
+            period, course = self.period(loop), self.courses.get(loop, Course())
+            first = course.head + 1 + self.depth
+            more = len(inner) - first - max(self.depth, course.tail)
+            if period is not None and more > 0:
+                del inner[first : first + more // period * period]
+            out += itertools.chain(*inner)
+        return out
 
     def _period_of(self, loop: Op, kind: Kind) -> int | None:
         """After how many iterations those of one kind recur, in a long stretch of them."""
@@ -182,10 +227,10 @@ class Recurrences:
         return {k for k in self._between[loop] if self.passings[loop].holds(set(k), known)}
 
 
-def _period_of_run(iterations: list[Iteration]) -> int | None:
+def _period_of_run(iterations: list[Iteration], is_even: bool = True) -> int | None:
     """After how many iterations a run does all the same, at least twice."""
     periods = range(1, (len(iterations) - 1) // 2 + 1)
-    return next((p for p in periods if _recurs(iterations, p)), None)
+    return next((p for p in periods if _recurs(iterations, p, is_even)), None)
 
 
 def _kind(iteration: Iteration) -> Kind:
@@ -220,8 +265,9 @@ def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, int, list[Iterati
     return [(loop, len(outer) + 1, iterations) for (_, loop, outer), iterations in out.items()]
 
 
-def _recurs(iterations: list[Iteration], period: int) -> bool:
-    """Whether all iterations are those `period` before, with every barrier moved on by one even number."""
+def _recurs(iterations: list[Iteration], period: int, is_even: bool = True) -> bool:
+    """Whether all iterations are those `period` before, with every barrier moved on by one even number, or
+    by even numbers, where it is not moved on evenly."""
     moved: dict[str, int] = {}
     for earlier, later in zip(iterations, iterations[period:], strict=False):
         if len(earlier) != len(later):
@@ -230,6 +276,6 @@ def _recurs(iterations: list[Iteration], period: int) -> bool:
             by = b.phase - a.phase
             if a.op is not b.op or by % 2 or a.thing != b.thing or a.age != b.age:
                 return False
-            if moved.setdefault(a.thing, by) != by:
+            if is_even and moved.setdefault(a.thing, by) != by:
                 return False
     return True

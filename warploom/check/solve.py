@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from warploom.check.cases import Case, Steering
-from warploom.check.dependence import COMPARISONS, CONNECTING, Condition, Dependence, Source
+from warploom.check.dependence import (
+    CHOOSING,
+    COMPARISONS,
+    CONNECTING,
+    Condition,
+    Dependence,
+    Source,
+)
 from warploom.check.drawn import Drawn
-from warploom.check.sums import Sums
+from warploom.check.sums import Sums, added
 from warploom.check.values import Values, Wish
 from warploom.ir.analysis import closure
 from warploom.ir.core import Op, OpKind, Value
@@ -49,7 +57,7 @@ class Solver:
             for pair in itertools.zip_longest(*both):
                 yield from (wish for wish in pair if wish is not None)
             return
-        if len(o.operands) != 2 or o.kind not in COMPARISONS:
+        if len(o.operands) != 2 or o.kind not in COMPARISONS | CHOOSING:
             for n in (0, 1):
                 yield from self.reach(condition.value, n, case)
             return
@@ -60,9 +68,11 @@ class Solver:
                 continue
             for by in (0, -1, 1):
                 yield from itertools.islice(self.reach(one, int(at) + by, case), 12)
-        now = self.values(condition.value, case)
-        for wishes, swept in self._sweeps((condition.value,), case) if now is not None else ():
-            unlike = np.flatnonzero(swept[0] != now)
+        now = self.values.outcome(condition.value, case)
+        is_choosing = o.kind in CHOOSING
+        asked = o.operands if is_choosing else (condition.value,)
+        for wishes, swept in self._sweeps(asked, case) if now is not None else ():
+            unlike = np.flatnonzero((np.less(*swept) if is_choosing else swept[0]) != now)
             yield from (wishes(int(i)) for i in unlike[:1])
 
     def _making(self, v: Value, wanted: bool, case: Case, wish: Wish) -> Iterator[Wish]:
@@ -107,7 +117,7 @@ class Solver:
 
     def outcome(self, condition: Condition, case: Case, wish: Wish) -> bool | None:
         """A condition at an input, in the program that is wished for; None where that can't be told."""
-        found = self.values(condition.value, case, self._ids(wish))
+        found = self.values.outcome(condition.value, case, self._ids(wish))
         return None if found is None else bool(found)
 
     def pinned(self, condition: Condition, case: Case, wish: Wish) -> Wish:
@@ -160,6 +170,8 @@ class Solver:
         if o is not None and o.kind is control.if_:
             yield from self._chosen(o, o.results.index(v), n, case, depth)
             return
+        if v in self._carried:
+            yield from self._counted(v, n, case, depth)
         if o is None or o.kind in (control.for_, control.while_, smem.shared_get):
             behind = self.dependence.flow.get(v, ())
             for x in behind[1:] if o is not None and o.kind is smem.shared_get else behind:
@@ -178,6 +190,32 @@ class Solver:
                         yield Wish({self.steering.array(array.hint): n}, {})
             case _:
                 yield from self._backwards(o, n, case, depth + 1)
+
+    @cached_property
+    def _carried(self) -> dict[Value, Op]:
+        """What loops carry, with the loop."""
+        every = (o for o in self.func.body.all_ops if o.kind in control.LOOPS)
+        return {
+            p: o for o in every for r in o.regions for p in r.params if p not in self.values.loop_of
+        }
+
+    def _counted(self, v: Value, n: int, case: Case, depth: int) -> Iterator[Wish]:
+        """What makes a loop go on for so long that what it carries comes to n, where that grows by as much in
+        each iteration (else by one), or is compared with what ends the loop."""
+        loop = self._carried[v]
+        if loop.kind is control.for_:
+            first, then = self.dependence.flow[v]
+            begin, way = self.values(first, case), added(self.sums.linear(then), {v: 1}, -1)
+            by = way.get(1, 0) if not set(way) - {1} else 1
+            if begin is not None and by > 0 and 0 <= (n - int(begin)) // by < 1 << 16:
+                before = (n - int(begin)) // by
+                yield from self.trips(loop, before + 2 + self.steering.longest, case, depth + 1)
+            return
+        goes_on = self.dependence.made.get(loop.regions[0].yielded[0])
+        if goes_on is not None and goes_on.kind in COMPARISONS:
+            for x in goes_on.operands:
+                if x not in self._carried:
+                    yield from self.reach(x, n + self.steering.longest, case, depth + 1)
 
     def _chosen(self, o: Op, result: int, n: int, case: Case, depth: int) -> Iterator[Wish]:
         """The arm of an `if` that gives n, or one made to, and the condition that chooses it."""

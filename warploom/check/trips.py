@@ -49,6 +49,8 @@ def partings(dependence: Dependence, drawn: Drawn, case: Case) -> Iterator[Parti
             for one, other in itertools.product(
                 _unmatched(mine, theirs, counts), _unmatched(theirs, mine, counts)
             ):
+                if not _may_part(dependence, one, other):
+                    continue
                 differ = counts[one] - counts[other]
                 firsts = _smallest_of_each(differ, inputs.sizes)
                 if len(firsts) > 1:
@@ -56,16 +58,19 @@ def partings(dependence: Dependence, drawn: Drawn, case: Case) -> Iterator[Parti
                     yield Parting(one, other, tuple(wishes))
 
 
+def _may_part(dependence: Dependence, one: Op, other: Op) -> bool:
+    """Does an input say how often both run, or are they as deep inside others?"""
+    if all(
+        any(dependence.sources(v) & ~Source.ITERATION for v in o.operands[:3]) for o in (one, other)
+    ):
+        return True
+    depths = {len(dependence.loops[o]) for o in (one, other)}
+    return len(depths) == 1 and 0 not in depths
+
+
 def _rows(dependence: Dependence, region: Region) -> Iterator[list[Op]]:
-    """The loops that decide events, for a number of iterations that an input says: of each region those that
-    follow each other."""
-    yield [
-        o
-        for o in region.ops
-        if o.kind is control.for_
-        and o in dependence.deciding
-        and any(dependence.sources(v) & ~Source.ITERATION for v in o.operands[:3])
-    ]
+    """The loops that decide events: of each region those that follow each other."""
+    yield [o for o in region.ops if o.kind is control.for_ and o in dependence.deciding]
     for o in region.ops:
         for inner in o.regions:
             yield from _rows(dependence, inner)

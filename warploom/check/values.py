@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from warploom.check.cases import Case, Steering
-from warploom.check.dependence import Dependence
+from warploom.check.dependence import CHOOSING, Dependence
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import cluster, control, smem, task, tile
 from warploom.ir.types import Pointer, Scalar
@@ -49,6 +49,16 @@ class Values:
         None where that can't be told."""
         with np.errstate(all="ignore"):
             return self._told(case, dict(given or {}), v, 0)
+
+    def outcome(
+        self, condition: Value, case: Case, given: Mapping[Value, Any] | None = None
+    ) -> Any:
+        """What a condition comes to; None where that can't be told."""
+        o = self.dependence.made.get(condition)
+        if o is None or o.kind not in CHOOSING:
+            return self(condition, case, given)
+        x, y = (self(v, case, given) for v in o.operands)
+        return None if x is None or y is None else np.less(x, y)
 
     def _told(self, case: Case, memo: dict[Value, Any], v: Value, depth: int) -> Any:
         if v not in memo:

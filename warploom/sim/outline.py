@@ -49,6 +49,9 @@ def asked_without_data(o: Op) -> tuple[Value, ...]:
     return (*kept, o.operands[-1]) if o.attrs.get("multicast") else kept
 
 
+_EXTREMES = (arith.minimum, arith.maximum)
+_DIVIDING = (arith.idiv, arith.fast_div, arith.rem)
+
 Forced = Callable[[int], bool]  # iteration -> outcome
 STEPS: dict[OpKind, Callable[..., Any]] = {}  # filled by steps.py
 
@@ -82,8 +85,9 @@ class Numbering:
 class Outline:
     """The fixed facts of a function at WARP or PLACED.
 
-    watched: ops whose outcomes (of scalar conditions) runs without data keep in their reports, and what is
-    taken for the outcome instead, by the number of the innermost loop's iteration."""
+    watched: ops whose outcomes runs without data keep in their reports, and what is taken for the outcome
+    instead, by the number of the innermost loop's iteration.  That of a scalar condition is itself; of
+    minima, maxima and quotients, whether their first operand is smaller (of equal ones there is none)."""
 
     def __init__(
         self,
@@ -307,6 +311,8 @@ class Outline:
         """The line, which keeps its outcome, with the number of the innermost loop's iteration."""
         find, is_pure, forced = line.run, line.is_pure, self.watched[line.op]
         assert find is not None
+        is_extreme = line.op.kind in _EXTREMES
+        is_choosing = is_extreme or line.op.kind in _DIVIDING
 
         def run(a: Any, o: Op, *values: Any) -> Any:
             if forced is not None:
@@ -318,8 +324,12 @@ class Outline:
                 out = find(*values)
             else:
                 out = find(a, o, *values)
-            if out is not None:
-                outcomes, iteration, key = a.cta.report.outcomes, 0, (o, bool(out))
+            outcome: Any = out
+            if is_choosing:
+                x, y, *_ = values
+                outcome = None if is_extreme and x == y else x < y
+            if outcome is not None:
+                outcomes, iteration, key = a.cta.report.outcomes, 0, (o, bool(outcome))
                 if a.iterations:
                     iteration = a.iterations[-1][1]
                 if iteration > outcomes.get(key, -1):
