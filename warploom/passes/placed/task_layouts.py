@@ -214,7 +214,10 @@ class TaskLayouts:
         shape = shape_of_tile(v)
         for w in self._reached(v, layout):
             memory = self.written.get(w)
-            if memory is None or shape_of_tile(w) != shape or memory.ratio(layout) <= 1:
+            wider = memory is not None and memory.itemsize > self.loaded[v].itemsize
+            if memory is None or not wider or shape_of_tile(w) != shape:
+                continue
+            if memory.ratio(layout) <= 1:
                 continue
             other = memory.layout(shape, self.warps)
             if self.loaded[v].ratio(other) <= 1 == memory.ratio(other):
