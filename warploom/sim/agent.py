@@ -174,9 +174,9 @@ class Agent:
     def log(self, o: Op, thing: str, phase: int = -1) -> None:
         """Records a step of the protocol."""
         if self.cta.is_tracked:
-            copies, wgmma, bulk, known = self.copies, self.wgmma, self.bulk, self.cta.outline.steps
+            copies, dots, bulk, known = self.copies, self.wgmma, self.bulk, self.cta.outline.steps
             age = (
-                wgmma.committed - wgmma.known,
+                dots.committed - dots.known,
                 bulk.committed - bulk.known,
                 len(copies.groups) - copies.waited,
             )
