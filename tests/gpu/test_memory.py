@@ -285,7 +285,7 @@ def test_rows_are_added_to_those_that_an_index_names(dtype: Any) -> None:
     pytest.importorskip("torch")
     from tests.gpu.test_mma_sync import on_device
 
-    x, rows, out, sums = rows_to_add(dtype, 8192, 256)
+    x, rows, out, sums = rows_to_add(dtype, 2048, 256)
     moved = [on_device(v) for v in (x, rows, out)]
-    add_rows[(128,)](*moved, 8192, N=256, BM=64)
+    add_rows[(32,)](*moved, 2048, N=256, BM=64)
     assert np.array_equal(moved[2].double().cpu().numpy(), np.float64(sums.astype(dtype)))

@@ -38,6 +38,7 @@ TYPES = {
     "int8": torch.int8,
     "uint8": torch.uint8,
     "int32": torch.int32,
+    "int64": torch.int64,
 }
 
 
