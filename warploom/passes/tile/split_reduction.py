@@ -7,7 +7,7 @@ before:  %sum = for(0, %steps, 1, %zeros) do (%i, %acc) { … dot(%a, %b, %acc) 
 after:   %cta = cta_rank()
          %start = idiv(mul(%cta, %steps), ctas)
          %end = idiv(mul(add(%cta, 1), %steps), ctas)
-         %part = for(%start, %end, 1, %zeros) do (%i, %acc) { … }
+         %part = for(%start, %end, 1, %zeros) do (%i, %acc) { … dot(%a, %b, %acc) … }
          %sum = cluster_sum(%part)
          if(eq(%cta, 0)) do { store_box(%c, %sum, …) }
 
