@@ -62,7 +62,7 @@ def rows(tensor: Callable[[], Any], wait: Callable[[], object]) -> dict[str, flo
     configs = [wl.Config(META, **KNOBS), wl.Config({**META, "GROUP_M": 8}, **KNOBS)]
     tuned = wl.autotune(configs, key=["M", "N", "K"])(gemm_pointers)
     args = (a, b, c, *sizes)
-    tuned.verdicts[tuned.key_of(args, {})] = autotune.Verdict(0, {}, {})
+    tuned.verdicts[*tuned.key_of(args, {}), jit.chip_of(args, {})] = autotune.Verdict(0, {}, {})
     prepared = gemm_pointers.prepare(*args, grid=grid, **options)
     found = {
         "prepared": measure(prepared, wait),
@@ -104,6 +104,9 @@ def on_cpu() -> dict[str, float]:
             self.dtype, self.shape = "torch.bfloat16", (SIZE, SIZE)
             self._pointer = Tensor.made << 20
 
+        def is_neg(self) -> bool:
+            return False
+
         def data_ptr(self) -> int:
             return self._pointer
 
@@ -120,6 +123,9 @@ def on_cpu() -> dict[str, float]:
 
         def configure(self, plan: Any, grid: Any, stream: int) -> Any:
             return grid
+
+        def device_name(self, device: int) -> str:
+            return "none"
 
         def enter(self, device: int) -> None:
             return None
