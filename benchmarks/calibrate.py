@@ -189,7 +189,7 @@ def fit(iterations: dict[str, float], scalar: float = SM_90A.cost.scalar) -> Cos
     tile, box = 64 * 128, 64 * 64 * 2  # elements; bytes of a box of 64 rows
     told: dict[str, Callable[[], float]] = {
         "tensor_macs_16bit": lambda: 64 * 256 * 16 / product(256),
-        "in_order_macs_16bit": lambda: 4 * 64 * 64 * 64 / iterations["in order 64, 4 groups"],
+        "in_order_macs_16bit": lambda: 64 * 64 * 64 / iterations["in order 64, 1 groups"],
         "mma_least": lambda: product(8),
         "tensor_latency": lambda: iterations["products 256 1"] - 4 * product(256) - wake(),
         "alu_lanes": lambda: tile / iterations["add"],

@@ -5,6 +5,10 @@ multiprocessors reads it with a part of the chip.  Here SPLIT_K programs share a
 leaves its sum (f32) in a workspace and draws a number from the tile's counter; who draws the last one adds up
 all of them, always in the same order, so that the result does not depend on who that was.
 
+B is read once, so it leaves the L2 first.  Programs begin at different steps of K: where all read the same
+columns of B's rows at a time, a few banks of memory answer (3 % of 16×8192×8192 and 16×14336×4096, an H200;
+docs/log/2026-11-24-products-of-few-rows.md).
+
     gemm_split_k   the kernel
     short_gemm     tuned: the fastest of its configs is found at the first call
     workspace      the memory that it needs
@@ -20,6 +24,8 @@ import warploom.language as tl
 from warploom.kernels.entry import Entry, Given
 from warploom.kernels.gemm import check_gemm
 from warploom.target import DEFAULT
+
+APART: tl.constexpr = tl.constexpr(5)  # steps between the first ones of neighbouring tiles
 
 
 @wl.jit
@@ -54,15 +60,17 @@ def gemm_split_k(
     offs_m = tile // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
-    share = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT_K) * BLOCK_K
+    share = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT_K)
     first = part * share
+    steps = min(share, tl.cdiv(K, BLOCK_K) - first)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(first, min(first + share, K), BLOCK_K):
-        at = k + offs_k
+    for step in range(0, steps):
+        at = (first + (tile * APART + step) % steps) * BLOCK_K + offs_k
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + at[None, :] * stride_ak
         b_ptrs = b_ptr + at[:, None] * stride_bk + offs_n[None, :] * stride_bn
         a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (at[None, :] < K), other=0.0)
-        b = tl.load(b_ptrs, mask=(at[:, None] < K) & (offs_n[None, :] < N), other=0.0)
+        b_mask = (at[:, None] < K) & (offs_n[None, :] < N)
+        b = tl.load(b_ptrs, mask=b_mask, other=0.0, eviction_policy="evict_first")
         acc = tl.dot(a, b, acc)
     c_ptrs = c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn
     c_mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
@@ -91,6 +99,7 @@ def config(m: int, n: int, k: int, split: int, depth: int) -> wl.Config:
 
 SPLIT_K_CONFIGS = [
     *(config(16, 64, 128, split, 11) for split in (1, 2, 4, 8)),
+    config(16, 64, 256, 1, 5),
     *(config(16, 128, 128, split, 6) for split in (1, 2, 4, 8)),
     *(config(32, 64, 128, split, 9) for split in (1, 2, 4, 8)),
 ]

@@ -110,10 +110,11 @@ CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(
 # uniform_step and store_bytes were fitted to 49 pairs of launches, uniform and specialized (`python -m
 # benchmarks.choice`, benchmarks/results/forms.jsonl).  own_bytes: the rate above of lines that no other SM
 # wants.  memory_bytes: what products of 16 rows get of an H200's memory, 3.6 TB/s at 1.755 GHz
-# (docs/log/2026-11-23-mma-sync-beside-triton.md).  cluster is assumed, not measured.
+# (docs/log/2026-11-23-mma-sync-beside-triton.md).  in_order_macs_16bit: of four warps; products of 4096³ keep
+# 1090 of them at the clock that their power allows.  cluster is assumed, not measured.
 COST = CostTable(
     tensor_macs_16bit=2048,
-    in_order_macs_16bit=1090,
+    in_order_macs_16bit=1350,
     mma_least=18,
     tensor_latency=43,
     alu_lanes=118,
