@@ -1,15 +1,17 @@
 """Operators of liger-kernel and flash-linear-attention, forward and backward, their Triton served from here.
 
     python -m benchmarks.third_party --out out/third_party.jsonl [--only "fla chunk_"]   # without a GPU
+    python -m benchmarks.third_party --simulate --out out/simulated.jsonl              # tiny, as compiled
     python -m benchmarks.third_party --gpu --out out/third_party_gpu.jsonl [--limit 200] # beside Triton
     python -m benchmarks.third_party --tune 8 --jobs 14 --out out/tuned.jsonl            # makes configs.json
     python -m benchmarks.third_party --show out/third_party.jsonl
 
 Without a GPU each operator runs on the oracle with small inputs, is compared with its reference, and each
-kind of launch that it makes is compiled.  With one it also runs on inputs of real size, where each kind of
-launch is compared with Triton's and timed beside it: the same text, arguments and configuration, in one
-process.  Every operator has a process of its own, with a time limit.  Operators that the output has are left
-out.
+kind of launch that it makes is compiled.  With --simulate every kernel runs as it is compiled, on the
+simulator, with tiny inputs, and is checked for deadlocks and races.  With a GPU it also runs on inputs of
+real size, where each kind of launch is compared with Triton's and timed beside it: the same text, arguments
+and configuration, in one process.  Every operator has a process of its own, with a time limit.  Operators
+that the output has are left out.
 The libraries must be importable: liger-kernel 0.8.5, flash-linear-attention 0.6.0, einops.
 """
 
@@ -51,6 +53,12 @@ def one(name: str, args: argparse.Namespace) -> None:
 
     faulthandler.dump_traceback_later(0.7 * args.seconds)  # where it is stuck
     serve(pretend=not (args.gpu or args.tune))
+    if args.simulate:
+        from benchmarks.third_party.check import simulate
+
+        for told in simulate(named()[name]):
+            say(name, told)
+        return
     if args.tune:
         from benchmarks.third_party.beside import tune
 
@@ -65,6 +73,11 @@ def one(name: str, args: argparse.Namespace) -> None:
 
         theirs = Triton() if args.triton else None
         told = check(named()[name], not args.no_compile, theirs, args.dry)
+    say(name, told)
+
+
+def say(name: str, told: dict[str, Any]) -> None:
+    """To the process that waits for it."""
     print("FOUND " + json.dumps({"operator": name, **told}), flush=True)
 
 
@@ -87,29 +100,31 @@ class Child:
             env=environment,
             start_new_session=True,
         )
+        self._last: str | None = None  # that was found, should it take too long
 
-    def until(self, word: str) -> str | None:
-        """The rest of the line that begins with a word; None where the process ends or takes too long."""
-        assert self._process.stdout is not None
+    def until(self, word: str) -> bool:
+        """Reads on to a line that begins with a word; not where the process ends or takes too long."""
         with ThreadPoolExecutor(1) as pool:
             found = pool.submit(self._lines, word)
             try:
                 return found.result(timeout=self._limit)
             except TimeoutError:
                 self._end()
-                return None
+                return False
 
     def _end(self) -> None:
         """With what it has started, which may hold its output open."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _lines(self, word: str) -> str | None:
+    def _lines(self, word: str) -> bool:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith(word):
-                return line.removeprefix(word)
-        return None
+            if line.startswith("FOUND "):
+                self._last = line.removeprefix("FOUND ")
+            if word and line.startswith(word):
+                return True
+        return False
 
     def go(self) -> None:
         assert self._process.stdin is not None
@@ -117,13 +132,12 @@ class Child:
         self._process.stdin.flush()
 
     def found(self) -> dict[str, Any]:
-        text = self.until("FOUND ")
+        self.until("")
         self._end()
-        if text is not None:
-            self._process.wait()
-            found: dict[str, Any] = json.loads(text)
-            return found
         code = self._process.wait()
+        if self._last is not None:
+            found: dict[str, Any] = json.loads(self._last)
+            return found
         self._log.seek(0)
         last = self._log.read().strip()[-1500:]
         return {"operator": self.name, "error": f"the process ended with code {code}: {last}"}
@@ -146,7 +160,7 @@ def timings(
         with ThreadPoolExecutor(len(children)) as pool:
             ready = list(pool.map(lambda child: child.until("READY"), children))
         for child, is_ready in zip(children, ready, strict=True):
-            if is_ready is not None:
+            if is_ready:
                 child.go()
             yield child.found()
         print(f"at {time.monotonic() - start:.0f} s", flush=True)
@@ -175,6 +189,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=math.inf, help="begin no batch after (s)")
     parser.add_argument("--bursts", type=int, default=5)
     parser.add_argument("--no-compile", action="store_true", help="only run on the oracle")
+    parser.add_argument(
+        "--simulate", action="store_true", help="tiny sizes on the simulator; then check()"
+    )
     parser.add_argument("--dry", action="store_true", help="real sizes; only compile")
     parser.add_argument(
         "--triton", action="store_true", help="also compile by the installed Triton"
@@ -219,13 +236,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def line(found: dict[str, Any]) -> str:
     launches = found.get("launches", [])
     compiled = sum("registers" in one for one in launches)
+    checked = Counter(one["check"] for one in launches if "check" in one)
     worst = max(found.get("errors", {}).values(), default=math.nan)
     verdict = {True: "right", False: "WRONG", None: "no reference"}[found.get("right")]
     if "error" in found:
         verdict = f"FAILED {found['error'].splitlines()[0][:150] if found['error'] else ''}"
     ratios = [r for one in launches if (r := ratio(one))]
     beside = f"  x{geometric(ratios):.2f} (min {min(ratios):.2f})" if ratios else ""
-    return f"{found['operator']:44s} {verdict} {worst:.1e}  {compiled}/{len(launches)}{beside}"
+    said = "".join(f"  {n} {verdict_}" for verdict_, n in checked.items())
+    return (
+        f"{found['operator']:44s} {verdict} {worst:.1e}  {compiled}/{len(launches)}{beside}{said}"
+    )
 
 
 def ratio(one: dict[str, Any]) -> float | None:
@@ -255,6 +276,12 @@ def summary(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     for one in launches:
         if one.get("spills"):
             yield f"  {one['spills']} bytes spilled: {one['kernel']}"
+    if checked := Counter(one["check"] for one in launches if "check" in one):
+        yield f"{checked.total()} of {len(launches)} kinds of launches checked: {dict(checked)}"
+        again = Counter(
+            f"{one['kernel']}: {one['check']}" for one in launches if "check_says" in one
+        )
+        yield from (f"  {n} times {what}" for what, n in again.items())
     cold = [one for one in launches if "registers" in one and not one.get("cached")]
     if cold:
         slow = sorted(cold, key=lambda one: -one["compile_seconds"])

@@ -12,13 +12,12 @@ from typing import Any
 import torch
 
 from benchmarks.third_party import configs
-from benchmarks.third_party.check import compile_one
+from benchmarks.third_party.check import compare, compile_one
 from benchmarks.third_party.installed import Triton
 from benchmarks.third_party.launches import Met, Recorder, smallest
 from benchmarks.third_party.operators import (
+    REAL,
     Operator,
-    errors,
-    exact,
     run,
 )
 from warploom.runtime.hooks import AROUND
@@ -31,7 +30,7 @@ def tune(operator: Operator, count: int) -> dict[str, Any]:
     """The config of each autotuned kernel, of so many, that is Triton's fastest; all runs by Triton."""
     theirs = Triton()
     tuned = configs.fix(configs.by_triton(theirs.start), count)
-    inputs = operator.inputs(operator.source("cuda", real=True))
+    inputs = operator.inputs(operator.source("cuda", REAL))
     told: dict[str, Any] = {"configs": tuned}
     AROUND.append(
         lambda kernel, _, grid, args, kwargs: theirs.start(
@@ -52,13 +51,10 @@ def beside(operator: Operator, bursts: int) -> dict[str, Any]:
     small = operator.inputs(operator.source("cuda"))
     try:
         found = run(operator, operator.run, small, 1)
-        if operator.reference is not None:
-            wanted = run(operator, operator.reference, exact(small), 1)
-            told["errors"] = {n: float(f"{e:.2e}") for n, e in errors(found, wanted).items()}
-            told["right"] = all(e < operator.tolerance for e in told["errors"].values())
+        compare(operator, small, found, told)
     except Exception as error:
         told["error"] = f"small: {type(error).__name__}: {error}"
-    real = operator.inputs(operator.source("cuda", real=True))
+    real = operator.inputs(operator.source("cuda", REAL))
     theirs = Triton()
     smallest.compile(["*fp32"])
 

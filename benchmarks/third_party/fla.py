@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,13 +16,32 @@ F = torch.nn.functional
 
 def naive(family: str, name: str, **fixed: Any) -> Callable[..., Any]:
     """The library's own reference: the first of what it gives."""
-    call = late(f"fla.ops.{family}.naive", name, **fixed)
+    return first(late(f"fla.ops.{family}.naive", name, **fixed))
 
-    def first(**inputs: Any) -> Any:
+
+def first(call: Callable[..., Any]) -> Callable[..., Any]:
+    def called(**inputs: Any) -> Any:
         found = call(**inputs)
         return found[0] if isinstance(found, tuple) else found
 
-    return first
+    return called
+
+
+def ordered(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes no keywords."""
+    return lambda **inputs: call(*inputs.values())
+
+
+def with_flash(call: Callable[..., Any], *modules: str) -> Callable[..., Any]:
+    """A function of modules that take flash-attn's: where that isn't installed torch's stands for it."""
+
+    def called(**inputs: Any) -> Any:
+        for module in map(importlib.import_module, modules):
+            if module.flash_attn_func is None:
+                module.flash_attn_func = plain.flash_attention
+        return call(**inputs)
+
+    return called
 
 
 def qkv(s: Source) -> Tensors:
@@ -80,11 +100,13 @@ def linear() -> Iterator[Operator]:
         yield Operator(f"{form}_hgrn", hgrn_inputs, call, plain.hgrn)
     inputs = with_(qkv, s=lambda s: s.head(64))
     yield Operator("chunk_abc", inputs, op("chunk_abc"), abc_reference)
-    yield Operator("chunk_lightnet", qkv, late("fla.ops.lightnet.chunk", "chunk_lightnet"))
+    call = first(late("fla.ops.lightnet.chunk", "chunk_lightnet"))
+    yield Operator("chunk_lightnet", qkv, call, plain.lightnet)
     yield Operator(
         "chunk_log_linear_attn",
         with_(qkv, g=gate, level_scales=lambda s: s.share(12)),
         op("chunk_log_linear_attn"),
+        naive("log_linear_attn", "naive_log_linear_attn"),
         backward=False,
     )
 
@@ -140,21 +162,15 @@ def deltas() -> Iterator[Operator]:
             naive("gdn2", "naive_recurrent_gdn2"),
             backward=form == "chunk",
         )
-        inputs = with_(unit_qkv, gv=gates, beta=share)
+        inputs = with_(unit_qkv, v=lambda s: s.unit(s.sizes.values), gv=gates, beta=share)
         call = late(f"fla.ops.gated_oja_rule.{form}", f"{form}_gated_oja_rule")
-        yield Operator(f"{form}_gated_oja_rule", inputs, call, backward=form == "chunk")
-        yield Operator(
-            f"{form}_precond_gated_delta_rule",
-            with_(unit_qkv, g=gate, g_atk=gate, beta=share, beta_atk=share),
-            op(f"{form}_precond_gated_delta_rule"),
-            backward=form == "chunk",
-        )
-        yield Operator(
-            f"{form}_precond_kda",
-            with_(unit_qkv, g=gates, g_atk=gates, beta=share, beta_atk=share),
-            op(f"{form}_precond_kda"),
-            backward=form == "chunk",
-        )
+        back = form == "chunk"
+        yield Operator(f"{form}_gated_oja_rule", inputs, call, plain.oja, backward=back)
+        for kind, decay in (("gated_delta_rule", gate), ("kda", gates)):
+            inputs = with_(unit_qkv, g=decay, g_atk=gate, beta=share, beta_atk=share)
+            call = op(f"{form}_precond_{kind}")
+            name = f"{form}_precond_{kind}"
+            yield Operator(name, inputs, call, plain.preconditioned, backward=back)
     yield Operator(
         "chunk_gated_delta_product",
         product_inputs,
@@ -175,11 +191,14 @@ def deltas() -> Iterator[Operator]:
         "chunk_momentum_delta_rule",
         with_(unit_qkv, log_alpha=gate, log_mu=gate, beta=share, eta=share),
         op("chunk_momentum_delta_rule"),
+        plain.momentum,
+        tolerance=0.12,  # chunks in torch, 0.07 off in float32: Triton only normalizes
     )
     yield Operator(
         "chunk_mesa_net",
         with_(unit_qkv, g=gate, beta=share, lamb=mesa_diagonal),
         op("chunk_mesa_net"),
+        plain.mesa,
     )
     for form in ("chunk", "fused_chunk"):
         yield Operator(
@@ -253,12 +272,14 @@ def attentions() -> Iterator[Operator]:
         ),
         sizes={"keys": 64, "values": 64},
     )
+    deltaformer = "fla.ops.deltaformer.parallel"
     yield Operator(
         "deltaformer_attn",
         with_(qkv, beta=share),
-        late("fla.ops.deltaformer.parallel", "deltaformer_attn"),
+        with_flash(late(deltaformer, "deltaformer_attn"), deltaformer),
         naive("deltaformer", "naive_deltaformer_attn"),
         sizes={"batch": 1, "time": 2048},
+        small={"time": 128},  # its kernels read whole chunks
     )
     wide = {"batch": 1}
     for form in ("parallel", "fused_chunk"):
@@ -266,12 +287,14 @@ def attentions() -> Iterator[Operator]:
         narrow = heads_first(naive("based", "naive_parallel_based"))
         yield Operator(f"{form}_based", narrow_inputs, call, narrow, sizes=wide)
     call = late("fla.ops.rebased.parallel", "parallel_rebased")
-    yield Operator("parallel_rebased", rebased_inputs, call, sizes=wide)
+    yield Operator("parallel_rebased", narrow_inputs, call, plain.rebased, sizes=wide)
+    blocks = {"block_size": 32, "block_counts": 4, "window_size": 32}
+    sparse = "fla.ops.nsa"
     yield Operator(
         "parallel_nsa",
         nsa_inputs,
-        late("fla.ops", "parallel_nsa", block_size=32, block_counts=4, window_size=32),
-        naive("nsa", "naive_nsa", block_size=32, block_counts=4, window_size=32),
+        with_flash(late("fla.ops", "parallel_nsa", **blocks), f"{sparse}.parallel"),
+        with_flash(naive("nsa", "naive_nsa", **blocks), f"{sparse}.naive"),
         sizes={"batch": 1, "heads": 4},
     )
     walls = naive("wall_attn", "naive_wall_attn", scale=0.125)
@@ -289,13 +312,6 @@ def heads_first(reference: Callable[..., Any]) -> Callable[..., Any]:
 
 def narrow_inputs(s: Source) -> Tensors:
     return {"q": s.head(16), "k": s.head(16), "v": s.head(s.sizes.values)}
-
-
-def rebased_inputs(s: Source) -> Tensors:
-    z = s.sizes
-    shape = (z.batch, z.heads, z.time)
-    q, k = s.normal(*shape, 16), s.normal(*shape, 16)
-    return {"q": q, "k": k, "v": s.normal(*shape, z.values)}
 
 
 def nsa_inputs(s: Source) -> Tensors:
@@ -427,8 +443,8 @@ def modules() -> Iterator[Operator]:
     }
     for name, function in functions.items():
         call = late("fla.modules.activations", name)
-        yield Operator(name, rows("x"), call, function)
-    call = late("fla.modules.activations", "swiglu")
+        yield Operator(name, rows("x"), ordered(call), ordered(function))
+    call = ordered(late("fla.modules.activations", "swiglu"))
     yield Operator("swiglu", rows("x", "y"), call, lambda x, y: F.silu(x) * y)
     yield Operator(
         "causal_conv1d",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import subprocess
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -11,9 +15,10 @@ from warploom.triton.fallback import Fallback
 
 
 class Triton:
-    """Without a GPU it only compiles, for a Hopper GPU.  Raises ModuleNotFoundError where there is none."""
+    """Without a GPU it only compiles, for a Hopper GPU.  Raises ModuleNotFoundError where there is none.
+    seconds: of its ptxas, after which a kernel fails to compile."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 60) -> None:
         self._installed = Fallback()
         self._gpu = torch.backends.cuda.is_built()
         if not self._gpu:
@@ -21,6 +26,9 @@ class Triton:
                 pretend()
         x = torch.zeros(1, device="cuda" if self._gpu else "cpu")
         self._installed.launch(smallest, (1,), (x,), {}, warmup=not self._gpu)
+
+        with self._installed.working():
+            limit_ptxas(seconds)
 
     def launch(self, met: Met) -> Any:
         return self.start(met.kernel, met.grid, met.args, met.kwargs)
@@ -45,6 +53,13 @@ class Triton:
             torch.cuda.synchronize()
             met.told |= {"triton_registers": kernel.n_regs, "triton_spills": kernel.n_spills}
         return True
+
+
+def limit_ptxas(seconds: float) -> None:
+    """Some kernels keep Triton's ptxas busy for many minutes, which nobody waits for."""
+    compiler = importlib.import_module("triton.backends.nvidia.compiler")
+    limited = partial(subprocess.run, timeout=seconds)
+    vars(compiler)["subprocess"] = SimpleNamespace(**vars(subprocess) | {"run": limited})
 
 
 def pretend() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from warploom.errors import ReportedError
 from warploom.runtime.hooks import AROUND
 from warploom.runtime.jit import JITFunction
 
+SHARED = 232448  # bytes a block may have on Hopper
 SERVED_AS = "3.7.1"  # Triton's first version whose gated gradients the libraries trust on Hopper
 
 
@@ -46,7 +49,7 @@ class Met:
     def tensors(self) -> list[Any]:
         values = [*self.args, *self.kwargs.values()]
         values = [getattr(x, "base", x) for x in values]  # of descriptors
-        return [x for x in values if isinstance(x, torch.Tensor)]
+        return [once(x) for x in values if isinstance(x, torch.Tensor)]
 
     def launch(self) -> Any:
         return self.kernel[self.grid](*self.args, **self.kwargs)
@@ -60,6 +63,13 @@ class Met:
             "arguments": {n: shown(x) for n, x in names.items()},
             **self.told,
         }
+
+
+def once(x: Any) -> Any:
+    """A view of a tensor's elements, each once: of expanded axes the first."""
+    for axis, stride in enumerate(x.stride()):
+        x = x if stride else x.narrow(axis, 0, min(1, x.shape[axis]))
+    return x
 
 
 def shown(x: Any) -> Any:
@@ -139,6 +149,10 @@ def serve(pretend: bool) -> None:
         torch.cuda.current_device = lambda: 0  # type: ignore[assignment]
         torch.cuda.is_available = lambda: True  # type: ignore[assignment]
         torch.cuda.get_device_properties = lambda *_: SimpleNamespace(  # type: ignore[assignment]
-            multi_processor_count=132, shared_memory_per_block_optin=232448
+            multi_processor_count=132, shared_memory_per_block_optin=SHARED
         )
     start()
+    if pretend:
+        with suppress(ModuleNotFoundError):
+            hardware = importlib.import_module("fla.utils.hardware")
+            hardware.get_all_max_shared_mem = lambda: {None: SHARED, 0: SHARED}  # None: the CPU

@@ -374,7 +374,7 @@ def positions() -> Iterator[Operator]:
         apply("LigerMHCPostResFunction"),
         lambda x, f, post, res: torch.einsum("tmc,tnm->tnc", x, res) + post[..., None] * f[:, None],
     )
-    yield Operator("mhc_coeffs", hyper, lambda **given: coefficients(**given))
+    yield Operator("mhc_coeffs", hyper, coefficients, plain.hyper_coefficients)
 
 
 ANGLES = frozenset({"cos", "sin"})

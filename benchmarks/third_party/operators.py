@@ -28,6 +28,7 @@ class Sizes:
     words: int
 
 
+TINY = Sizes(1, 40, 1, 32, 32, 4, 48, 96)
 SMALL = Sizes(1, 100, 2, 64, 64, 48, 300, 700)
 REAL = Sizes(2, 4096, 16, 128, 128, 8192, 4096, 32768)
 
@@ -87,12 +88,14 @@ class Operator:
     tolerance: float = 0.02
     fixed: frozenset[str] = frozenset()  # inputs that are not differentiated
     sizes: Mapping[str, int] = field(default_factory=dict)  # in the place of REAL's
+    small: Mapping[str, int] = field(default_factory=dict)  # in the place of SMALL's and TINY's
     exact: bool = False  # small inputs are float32: bfloat16 would hide what is compared
 
-    def source(self, device: str, real: bool = False) -> Source:
-        if real:
+    def source(self, device: str, sizes: Sizes = SMALL) -> Source:
+        if sizes is REAL:
             return Source(replace(REAL, **self.sizes), device)
-        return Source(SMALL, device, torch.float32 if self.exact else torch.bfloat16)
+        dtype = torch.float32 if self.exact else torch.bfloat16
+        return Source(replace(sizes, **self.small), device, dtype)
 
 
 def late(module: str, name: str, **fixed: Any) -> Callable[..., Any]:

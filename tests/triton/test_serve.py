@@ -35,13 +35,15 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 import a_library
 
+HALF = tl.constexpr(0.5)
+
 @triton.jit
 def doubled(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + at, a_library.twice(tl.load(x_ptr + at, mask=at < n)), mask=at < n)
 
 @triton.jit
-def strange(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+def strange(x_ptr, out_ptr, n, BLOCK: tl.constexpr, FACTOR: tl.constexpr = 2 * HALF):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n)
     tl.store(out_ptr + at, a_library.twice(x).unheard_of(), mask=at < n)
@@ -77,6 +79,7 @@ class Kernel:
         return self.fn(*args)
     def launch(self, x, out, n, BLOCK):
         names = self.fn.__globals__
+        assert names["HALF"].value == 0.5  # Triton evaluates defaults itself
         assert names["tl"] is language and type(names["a_library"]).__name__ == "module"
         assert self.fn.__annotations__["BLOCK"] is language.constexpr
         out[:] = 7
@@ -146,8 +149,8 @@ def test_a_script_s_own_errors_are_its_own(folder: Path) -> None:
 def test_a_report(folder: Path) -> None:
     done = python(folder, "-m", "warploom", "run", "--report", "script.py", "strange", code=1)
     report = done.stderr.splitlines()[-4:]
-    assert report[0].startswith("doubled (script.py:14): interpreted; 2 launches, ")
-    assert report[1].startswith("strange (script.py:19): refused; 1 launch, ")
+    assert report[0].startswith("doubled (script.py:16): interpreted; 2 launches, ")
+    assert report[1].startswith("strange (script.py:21): refused; 1 launch, ")
     assert report[2].startswith("  error[attribute]: tile<128xf32> has no attribute unheard_of")
     assert report[3] == "2 kernels met, 1 refused"
 
@@ -163,4 +166,4 @@ def test_what_is_refused_goes_to_an_installed_triton(folder: Path) -> None:
     assert done.stdout.splitlines() == ["handed on [7. 7. 7.]", "ran with ['strange']"]
     told = "strange is handed to the installed Triton: error[attribute]: tile<128xf32> has no"
     assert done.stderr.count(told) == 1
-    assert "strange (script.py:19): by the installed Triton; 2 launches" in done.stderr
+    assert "strange (script.py:21): by the installed Triton; 2 launches" in done.stderr

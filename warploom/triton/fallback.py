@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import inspect
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,7 +110,7 @@ class Fallback:
 
     def _function(self, fn: Any) -> types.FunctionType:
         space = {"__builtins__": builtins, "__name__": fn.__module__}
-        names = _names_in(fn.__code__)
+        names = {*re.findall(r"\w+", inspect.getsource(fn.__code__))}  # those of defaults, too
         for name, value in fn.__globals__.items():
             if name in names or isinstance(value, types.ModuleType):
                 space[name] = self._theirs(value)
@@ -156,11 +158,6 @@ def _module(ours: types.ModuleType) -> types.ModuleType:
         return importlib.import_module(ours.__name__.removeprefix("warploom."))
     except ModuleNotFoundError:
         return ours
-
-
-def _names_in(code: types.CodeType) -> set[str]:
-    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
-    return {*code.co_names}.union(*map(_names_in, inner))
 
 
 def _modules() -> list[str]:
