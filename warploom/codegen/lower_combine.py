@@ -1,4 +1,4 @@
-"""Reductions and scans by any function, of several tiles at once (ir/ops/combine.py).
+"""Scans, and reductions by any function, of several tiles at once (ir/ops/combine.py).
 
 The function is one of the emitted source.  Shuffles keep the order of elements, so that the lowest lane of a
 group has what all would have; it tells the others, and they agree to the last bit.
@@ -6,20 +6,31 @@ group has what all would have; it tells the others, and they agree to the last b
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from warploom.codegen.context import Emitter, Lowering
 from warploom.codegen.lower_arith import expression, literal
 from warploom.codegen.lower_casts import converted, paren, rounded, same_bits
-from warploom.codegen.lower_tiles import Ints, at_register, crossing, groups, load_text, store_text
-from warploom.codegen.registers import c_type, read
+from warploom.codegen.lower_tiles import (
+    COMBINE,
+    Ints,
+    at_register,
+    crossing,
+    groups,
+    identity,
+    load_text,
+    store_text,
+)
+from warploom.codegen.registers import Regs, c_type, read
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import arith, combine
+from warploom.ir.ops import arith, combine, tile
 from warploom.ir.types import DType, Scalar, Tile, dtype_of, i1, i8
 from warploom.layout import Layout
 from warploom.layout.choose import scan_form
@@ -34,6 +45,10 @@ def _kept(d: DType) -> DType:
 
 def _function(e: Emitter, o: Op) -> str:
     """The name of the emitted function `name(a…, b…, result&…)`; results may be arguments as well."""
+    if o.kind is tile.scan:
+        elem = dtype_of(o.result.type)
+        c, text = c_type(elem), expression(COMBINE[o.attrs["fn"]], elem, "a0", "b0")
+        return _defined(e, f"{c} a0, {c} b0, {c}& r0", [f"  r0 = {text};"])
     dtypes = tuple(dtype_of(v.type) for v in o.operands)
     how = combine.combination(o.attrs["combine"], dtypes)
     env = {v: f"{'ab'[i >= len(dtypes)]}{i % len(dtypes)}" for i, v in enumerate(how.params)}
@@ -48,7 +63,12 @@ def _function(e: Emitter, o: Op) -> str:
         env[s.result] = f"x{i}"
         lines.append(f"  const {c_type(dtype_of(s.result.type))} x{i} = {found};")
     lines += [f"  r{i} = {env[v]};" for i, v in enumerate(how.results)]
-    head, body = f"({', '.join(taken)}) {{", "\n".join([*lines, "}\n"])
+    return _defined(e, ", ".join(taken), lines)
+
+
+def _defined(e: Emitter, taken: str, lines: Sequence[str]) -> str:
+    """The name of a function of these parameters and lines, which has been emitted, or will be."""
+    head, body = f"({taken}) {{", "\n".join([*lines, "}\n"])
     for name, definition in e.made.items():
         if definition == f"DEV void {name}{head}\n{body}":
             return name
@@ -77,24 +97,38 @@ def _step(s: Op, x: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What an op combines: the dtypes of its tiles, their layout, and how C combines two elements."""
+    """What an op combines: the dtypes of its tiles, their layout, and how C combines two elements.  neutral:
+    what combines with each to that; None where it isn't known."""
 
     e: Emitter
     o: Op
     dtypes: tuple[DType, ...]
     layout: Layout
     function: str
+    neutral: str | None
 
     @classmethod
     def of(cls, e: Emitter, o: Op) -> _Parts:
         t = o.operands[0].type
         assert isinstance(t, Tile)
-        if int(t.layout.table[o.attrs["axis"]].max()) >= t.shape[o.attrs["axis"]]:
+        overhangs = int(t.layout.table[o.attrs["axis"]].max()) >= t.shape[o.attrs["axis"]]
+        if overhangs and o.kind is not tile.scan:
             raise InternalError(f"codegen: {t.layout} has places outside of {t}")
-        return cls(e, o, tuple(dtype_of(v.type) for v in o.operands), t.layout, _function(e, o))
+        dtypes = tuple(dtype_of(v.type) for v in o.operands)
+        neutral = identity(o.attrs["fn"], dtypes[0]) if o.kind is tile.scan else None
+        return cls(e, o, dtypes, t.layout, _function(e, o), neutral)
 
-    def combined(self, a: Names, b: Names, to: Names) -> None:
-        self.e.line(f"{self.function}({', '.join((*a, *b, *to))});")
+    def elements(self, sources: Sequence[Regs], r: int) -> Names:
+        """Those of a register; outside of the tile what changes nothing."""
+        texts = (read(s.elements[r], s.elem) for s in sources)
+        if self.neutral is None:
+            return tuple(texts)
+        t: Any = self.o.operands[0].type
+        return tuple(self.e.guarded(t, r, text, self.neutral) for text in texts)
+
+    def combined(self, a: Names, b: Names, to: Names, *tests: str) -> None:
+        """Combines a and b into `to`, where the tests hold."""
+        self.e.line_if(tests, f"{self.function}({', '.join((*a, *b, *to))});")
 
     def declared(self, hint: str, values: Names | None = None) -> Names:
         """New variables."""
@@ -138,10 +172,38 @@ class _Parts:
             for name, value in zip(x, other, strict=True):
                 self.e.line(f"{name} = {value};")
 
-    def places(self, count: int) -> list[int]:
-        """Where in an exchange's scratch the values of each tile begin, `count` of each."""
-        ends = np.cumsum([0, *(-(-count * d.bytes // 16) * 16 for d in self.dtypes)])
-        return [int(n) for n in ends]
+
+class _Scratch:
+    """Memory by which warps exchange `count` elements of each tile.  result: how these lie in threads."""
+
+    def __init__(self, p: _Parts, result: Layout, count: int) -> None:
+        ends = np.cumsum([0, *(-(-count * d.bytes // 16) * 16 for d in p.dtypes)])
+        self.p, self.base = p, p.e.exchange(int(ends[-1]))
+        self.tiles = [(d, int(n)) for d, n in zip(p.dtypes, ends, strict=False)]
+        self.kept = Tile(result.shape, p.dtypes[0], result)
+
+    def _places(self, table: Ints, r: int, first: int, hint: str) -> Iterator[tuple[DType, str]]:
+        for d, begin in self.tiles:
+            where = at_register(self.p.e, table, r, d.bytes, hint)
+            yield d, f"{self.base} + {where} + {begin + first * d.bytes}"
+
+    def _inside(self, r: int) -> str:
+        return self.p.e.inside(self.kept, r) if self.kept.shape else ""
+
+    def put(self, x: Names, table: Ints, r: int, first: int, test: str) -> None:
+        """Keeps an element, where the test holds: that of register r, by the table, behind `first` others."""
+        inside = self._inside(r)
+        places = self._places(table, r, first, "partial_at")
+        for name, (d, place) in zip(x, places, strict=True):
+            self.p.e.line_if([test, inside], store_text(_kept(d), place, name))
+
+    def get(self, table: Ints, r: int, first: int) -> Names:
+        """What was put there."""
+        inside, found = self._inside(r), []
+        for d, place in self._places(table, r, first, "total_at"):
+            load = load_text(_kept(d), place)
+            found.append(f"{inside} ? {load} : {literal(0, d)}" if inside else load)
+        return self.p.declared("of_warp", tuple(found))
 
 
 # ---- reductions
@@ -156,7 +218,7 @@ def _reduce_by(e: Emitter, o: Op) -> None:
     warps = [b for b, v in enumerate(p.layout.warp) if v[axis]]
     found = []
     for members in groups(p.layout, axis, result):
-        elements = [tuple(read(s.elements[r], s.elem) for s in sources) for r in members]
+        elements = [p.elements(sources, r) for r in members]
         x = p.declared("part", p.folded(elements))
         p.across_lanes(x, lanes)
         if not warps:
@@ -182,31 +244,20 @@ def _across_warps(
     enough, and combine them as before, else each thread all of them."""
     e, parts, elements = p.e, 1 << len(warps), math.prod(result.shape)
     flat, rank = crossing(p.layout, result, warps)
-    places = p.places(parts * elements)
-    scratch = e.exchange(places[-1])
+    scratch = _Scratch(p, result, parts * elements)
     mask = sum(1 << b for b in lanes)
     first = f"({e.use('lane')} & {mask}) == 0" if mask else ""
-    mine = rank[:, None, None] * elements + flat
     for i, x in enumerate(found):
-        inside = e.inside(Tile(result.shape, p.dtypes[0], result), i) if result.shape else ""
-        for name, d, place in zip(x, p.dtypes, places, strict=False):
-            where = at_register(e, mine, i, d.bytes, "partial_at")
-            e.line_if([first, inside], store_text(_kept(d), f"{scratch} + {where} + {place}", name))
+        scratch.put(x, rank[:, None, None] * elements + flat, i, 0, first)
     e.exchanged()
     spread = lanes[: len(warps)] if len(lanes) >= len(warps) else []
     number = np.arange(32)
     lane = sum((((number >> b) & 1) << i for i, b in enumerate(spread)), np.zeros_like(number))
     there = lane[None, :, None] * elements + flat
     for i, x in enumerate(found):
-        inside = e.inside(Tile(result.shape, p.dtypes[0], result), i) if result.shape else ""
-        read_of = [
-            tuple(
-                _loaded(e, d, there, i, f"{scratch}", place + w * elements * d.bytes, inside)
-                for d, place in zip(p.dtypes, places, strict=False)
-            )
-            for w in range(1 if spread else parts)
-        ]
-        total = p.folded([p.declared("of_warp", names) for names in read_of])
+        total = p.folded(
+            [scratch.get(there, i, w * elements) for w in range(1 if spread else parts)]
+        )
         if spread:
             p.across_lanes(total, spread)
             p.told(total, spread)
@@ -214,18 +265,10 @@ def _across_warps(
             e.line(f"{name} = {value};")
 
 
-def _loaded(
-    e: Emitter, d: DType, table: Ints, i: int, scratch: str, place: int, inside: str
-) -> str:
-    where = at_register(e, table, i, d.bytes, "total_at")
-    load = load_text(_kept(d), f"{scratch} + {where} + {place}")
-    return f"{inside} ? {load} : {literal(0, d)}" if inside else load
-
-
 # ---- scans
 
 
-def _scan_by(e: Emitter, o: Op) -> None:
+def _scan(e: Emitter, o: Op) -> None:
     """In the thread, then lane by lane with shuffles (Kogge and Stone), then from warp to warp through
     scratch, and from each repetition of the layout to the next."""
     p, axis, back = _Parts.of(e, o), o.attrs["axis"], o.attrs["reverse"]
@@ -243,21 +286,16 @@ def _scan_by(e: Emitter, o: Op) -> None:
         ends.append([])
         for run in copies:
             for i, r in enumerate(run):
-                found[r] = p.declared("scan", tuple(read(s.elements[r], s.elem) for s in sources))
+                found[r] = p.declared("scan", p.elements(sources, r))
                 if i:
                     p.combined(found[run[i - 1]], found[r], found[r])
             upto = p.declared("upto", found[run[-1]])
             lanes.scan(upto)
             ends[-1].append(upto)
     fronts = _fronts(p, form.runs, form.warps, ends, lanes, back)
-    for copies, rows in zip(runs, fronts, strict=True):
-        for run, (test, front) in zip(copies, rows, strict=True):
-            if test == "false":
-                continue
-            for r in run:
-                name = found[r]
-                call = f"{p.function}({', '.join((*front, *name, *name))});"
-                e.line_if([test], call)
+    for run, (test, front) in zip(itertools.chain(*runs), fronts, strict=True):
+        for r in run if test != "false" else ():
+            p.combined(front, found[r], found[r], test)
     for i, v in enumerate(o.results):
         e.put(v, [found[r][i] for r in range(p.layout.registers)])
 
@@ -289,8 +327,7 @@ class _Lanes:
         """In each lane what those in front and it come to."""
         for bit in range(self.count):
             other = self.p.shuffled(self._moves, x, str(1 << self.low + bit))
-            call = f"{self.p.function}({', '.join((*other, *x, *x))});"
-            self.p.e.line(f"if ({self.place} >= {1 << bit}) {call}")
+            self.p.combined(other, x, x, f"{self.place} >= {1 << bit}")
 
     def in_front(self, x: Names) -> Names:
         """What the lane before this one has."""
@@ -309,16 +346,21 @@ class _Lanes:
 Front = tuple[str, Names]  # under which condition there is one ("": always, "false": never), and it
 
 
+def _filled(p: _Parts, test: str, front: Names) -> Front:
+    """What is in front under a condition; always something where there is what changes nothing."""
+    if p.neutral is None:
+        return test, front
+    return "", p.declared("ahead", tuple(f"{test} ? {x} : {p.neutral}" for x in front))
+
+
 def _joined(p: _Parts, a: Front, b: Front) -> Front:
     """What is in front of what is in front."""
     if a[0] == "false" or b[0] == "false":
         return b if a[0] == "false" else a
     to = p.declared("front", b[1])
-    call = f"{p.function}({', '.join((*a[1], *b[1], *to))});"
+    p.combined(a[1], b[1], to, a[0], b[0])
     if not b[0]:
-        p.e.line_if([a[0]], call)
         return "", to
-    p.e.line_if([a[0], b[0]], call)
     for name, value in zip(to, a[1], strict=True):
         p.e.line(f"if (!({b[0]})) {name} = {value};")
     return (f"({a[0]}) || ({b[0]})" if a[0] else ""), to
@@ -331,25 +373,19 @@ def _fronts(
     ends: Sequence[Sequence[Names]],
     lanes: _Lanes,
     back: bool,
-) -> list[list[Front]]:
+) -> Iterator[Front]:
     """For each run what is in front of it: earlier lanes, warps and repetitions."""
     of_warps = _warps(p, copies, warps, ends, lanes, back) if warps else None
-    out: list[list[Front]] = []
     for i, row in enumerate(ends):
         carry: Front = ("false", ())
-        out.append([])
         for c, upto in enumerate(row):
-            own: Front = (
-                (f"{lanes.place} > 0", lanes.in_front(upto)) if lanes.count else ("false", ())
-            )
-            before, total = (
-                (("false", ()), lanes.last(upto)) if of_warps is None else of_warps[i][c]
-            )
-            front = _joined(p, carry, before)
-            out[-1].append(_joined(p, front, own))
+            own: Front = ("false", ())
+            if lanes.count:
+                own = _filled(p, f"{lanes.place} > 0", lanes.in_front(upto))
+            before, total = of_warps(i, c) if of_warps else (("false", ()), lanes.last(upto))
+            yield _joined(p, _joined(p, carry, before), own)
             if c + 1 < len(row):
                 carry = _joined(p, carry, ("", total))
-    return out
 
 
 def _warps(
@@ -359,8 +395,8 @@ def _warps(
     ends: Sequence[Sequence[Names]],
     lanes: _Lanes,
     back: bool,
-) -> list[list[tuple[Front, Names]]]:
-    """For each run what the warps in front of this one come to, and what all of them do."""
+) -> Callable[[int, int], tuple[Front, Names]]:
+    """What the warps in front of this one come to, and what all of them do: by run and repetition."""
     e, axis = p.e, p.o.attrs["axis"]
     result = p.layout.drop(axis)
     elements, parts, repeats = math.prod(result.shape), 1 << len(warps), len(ends[0])
@@ -368,45 +404,25 @@ def _warps(
     rank = parts - 1 - rank if back else rank
     members = groups(p.layout, axis, result)
     of = [next(i for i, g in enumerate(members) if runs[0][0] in g) for runs in copies]
-    places = p.places(parts * repeats * elements)
-    scratch = e.exchange(places[-1])
+    scratch = _Scratch(p, result, parts * repeats * elements)
     mine = rank[:, None, None] * elements + flat
-    kept = Tile(result.shape, p.dtypes[0], result)
     last = f"{lanes.place} == {(1 << lanes.count) - 1}" if lanes.count else ""
     for i, row in enumerate(ends):
-        inside = e.inside(kept, of[i]) if result.shape else ""
         for c, x in enumerate(row):
-            for name, d, place in zip(x, p.dtypes, places, strict=False):
-                where = at_register(e, mine, of[i], d.bytes, "partial_at")
-                at = f"{scratch} + {where} + {place + c * parts * elements * d.bytes}"
-                e.line_if([last, inside], store_text(_kept(d), at, name))
+            scratch.put(x, mine, of[i], c * parts * elements, last)
     e.exchanged()
     my = e.thread_value(np.broadcast_to(rank[:, None], (p.layout.warps, 32)), "warp_place")
-    spread = lanes.count >= len(warps)
+    # what takes an instruction isn't worth the shuffles
+    spread = lanes.count >= len(warps) and p.neutral is None
     number = (np.arange(32) >> lanes.low) & (parts - 1)
     there = (number[None, :, None] if spread else 0) * elements + flat
-    out: list[list[tuple[Front, Names]]] = []
-    for i, row in enumerate(ends):
-        inside = e.inside(kept, of[i]) if result.shape else ""
-        out.append([])
-        for c in range(len(row)):
-            totals = [
-                p.declared(
-                    "of_warp",
-                    tuple(
-                        _loaded(
-                            e, d, there, of[i], f"{scratch}",
-                            place + (c * parts + w) * elements * d.bytes, inside,
-                        )
-                        for d, place in zip(p.dtypes, places, strict=False)
-                    ),
-                )
-                for w in range(1 if spread else parts)
-            ]  # fmt: skip
-            out[-1].append(
-                _spread(p, totals[0], lanes, len(warps), my) if spread else _serial(p, totals, my)
-            )
-    return out
+
+    def in_front(i: int, c: int) -> tuple[Front, Names]:
+        first, count = c * parts, 1 if spread else parts
+        totals = [scratch.get(there, of[i], (first + w) * elements) for w in range(count)]
+        return _spread(p, totals[0], lanes, len(warps), my) if spread else _serial(p, totals, my)
+
+    return in_front
 
 
 def _spread(p: _Parts, x: Names, lanes: _Lanes, bits: int, my: str) -> tuple[Front, Names]:
@@ -416,13 +432,13 @@ def _spread(p: _Parts, x: Names, lanes: _Lanes, bits: int, my: str) -> tuple[Fro
     rank = f"({lane} >> {low} & {(1 << bits) - 1})"
     for bit in range(bits):
         other = p.shuffled("__shfl_up_sync", x, str(1 << low + bit))
-        p.e.line(f"if ({rank} >= {1 << bit}) {p.function}({', '.join((*other, *x, *x))});")
+        p.combined(other, x, x, f"{rank} >= {1 << bit}")
     rest = f"{lane} & {31 ^ mask}"
     front = p.shuffled(
         "__shfl_sync", x, f"({rest}) | ((({my} + {(1 << bits) - 1}) & {(1 << bits) - 1}) << {low})"
     )
     total = p.shuffled("__shfl_sync", x, f"({rest}) | {mask}")
-    return (f"{my} > 0", front), total
+    return _filled(p, f"{my} > 0", front), total
 
 
 def _serial(p: _Parts, totals: Sequence[Names], my: str) -> tuple[Front, Names]:
@@ -432,7 +448,11 @@ def _serial(p: _Parts, totals: Sequence[Names], my: str) -> tuple[Front, Names]:
         if w + 1 < len(totals):
             for name, value in zip(front, upto, strict=True):
                 p.e.line(f"if ({my} > {w}) {name} = {value};")
-    return (f"{my} > 0", front), upto
+    return _filled(p, f"{my} > 0", front), upto
 
 
-LOWER: dict[OpKind, Lowering] = {combine.reduce_by: _reduce_by, combine.scan_by: _scan_by}
+LOWER: dict[OpKind, Lowering] = {
+    combine.reduce_by: _reduce_by,
+    combine.scan_by: _scan,
+    tile.scan: _scan,
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +21,8 @@ from warploom.ir.ops.tile import concat_offsets
 from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
 from warploom.layout.choose import (
-    ScanForm,
     Shuffle,
     conversion,
-    scan_form,
     scratch_geometry,
 )
 
@@ -319,8 +316,7 @@ def _gather(e: Emitter, o: Op) -> None:
     places = row_major(list(t.layout.table), t.shape)
     for r in range(t.layout.registers):
         where = f"{scratch} + {at_register(e, places, r, size, 'put_at')}"
-        text, inside = store_text(elem, where, read(source.elements[r], elem)), e.inside(t, r)
-        e.line(f"if ({inside}) {text}" if inside else text)
+        e.line_if([e.inside(t, r)], store_text(elem, where, read(source.elements[r], elem)))
     e.exchanged()
     beside = [c * (a != axis) for a, c in enumerate(by.layout.table)]
     lines, step = row_major(beside, t.shape), math.prod(t.shape[axis + 1 :]) * size
@@ -329,146 +325,8 @@ def _gather(e: Emitter, o: Op) -> None:
     for r in range(by.layout.registers):
         line, inside = at_register(e, lines, r, size, "line_at"), e.inside(by, r)
         where = f"{scratch} + {line} + (u32){paren(read(at.elements[r], by.dtype))} * {step}"
-        test = f"if ({inside}) " if inside else ""
-        e.line(f"{test}{part}[{r}] = {load_text(elem, where)};")
+        e.line_if([inside], f"{part}[{r}] = {load_text(elem, where)};")
     e.put(o.result, [f"{part}[{r}]" for r in range(by.layout.registers)])
-
-
-# ---- scans
-
-
-def _scan(e: Emitter, o: Op) -> None:
-    """In the thread, then lane by lane with shuffles (Kogge and Stone), then from warp to warp through
-    scratch, and from each repetition of the layout to the next."""
-    t = o.operands[0].type
-    assert isinstance(t, Tile)
-    axis, elem, back = o.attrs["axis"], t.dtype, o.attrs["reverse"]
-    form = scan_form(t.layout, axis)
-    if form is None:
-        raise InternalError(f"codegen: a scan of {t} needs a conversion first")
-    neutral = identity(o.attrs["fn"], elem)
-    source, kind_c = e.regs(o.operands[0]), c_type(elem)
-
-    def combine(x: str, y: str) -> str:
-        return expression(COMBINE[o.attrs["fn"]], elem, paren(x), paren(y))
-
-    def way(items: tuple[Any, ...]) -> tuple[Any, ...]:
-        return items[::-1] if back else items
-
-    part = e.name(o.result.hint or "scan", "scan")
-    e.line(f"{kind_c} {part}[{t.layout.registers}];")
-    last = (1 << form.lanes) - 1
-    shuffle = "__shfl_down_sync" if back else "__shfl_up_sync"
-    place = ""
-    if form.lanes:
-        place = e.name("place")
-        rank = f"({e.use('lane')} >> {form.lane} & {last})"
-        e.line(f"const int {place} = {f'{last} - {rank}' if back else rank};")
-    totals: list[list[str]] = []
-    before: list[list[str]] = []  # what the lanes in front come to
-    for copies in form.runs:
-        totals.append([])
-        before.append([])
-        for run in way(copies):
-            order = way(run)
-            for i, r in enumerate(order):
-                value = e.guarded(t, r, read(source.elements[r], elem), neutral)
-                value = combine(f"{part}[{order[i - 1]}]", value) if i else value
-                e.line(f"{part}[{r}] = {value};")
-            end = f"{part}[{order[-1]}]"
-            if not form.lanes:
-                totals[-1].append(end)
-                before[-1].append("")
-                continue
-            sums, front, total = e.name("upto"), e.name("front"), e.name("total")
-            e.line(f"{kind_c} {sums} = {end};")
-            for bit in range(form.lanes):
-                other = f"{shuffle}(~0u, {sums}, {1 << form.lane + bit})"
-                name = e.name("other")
-                e.line(f"const {kind_c} {name} = {other};")
-                e.line(f"if ({place} >= {1 << bit}) {sums} = {combine(name, sums)};")
-            name = e.name("other")
-            e.line(f"const {kind_c} {name} = {shuffle}(~0u, {sums}, {1 << form.lane});")
-            e.line(f"const {kind_c} {front} = {place} ? {name} : {neutral};")
-            lane, mask = e.use("lane"), last << form.lane
-            holder = f"{lane} & {31 ^ mask}" if back else f"{lane} | {mask}"
-            e.line(f"const {kind_c} {total} = __shfl_sync(~0u, {sums}, {holder});")
-            totals[-1].append(total)
-            before[-1].append(front)
-    if form.warps:
-        totals = _warps_in_front(
-            e, t.layout, axis, elem, form, totals, before, combine, back, neutral
-        )
-    for i, copies in enumerate(form.runs):
-        carry = ""
-        for c, run in enumerate(way(copies)):
-            fronts = [x for x in (carry, before[i][c]) if x]
-            if fronts:
-                text = combine(*fronts) if len(fronts) == 2 else fronts[0]
-                ahead = e.name("ahead")
-                e.line(f"const {kind_c} {ahead} = {text};")
-                for r in run:
-                    e.line(f"{part}[{r}] = {combine(ahead, f'{part}[{r}]')};")
-            if not form.warps and c + 1 < len(copies):
-                carry, old = e.name("carry"), carry
-                text = combine(old, totals[i][c]) if old else totals[i][c]
-                e.line(f"const {kind_c} {carry} = {text};")
-    e.put(o.result, [f"{part}[{r}]" for r in range(t.layout.registers)])
-
-
-def _warps_in_front(
-    e: Emitter,
-    layout: Layout,
-    axis: int,
-    elem: DType,
-    form: ScanForm,
-    totals: list[list[str]],
-    before: list[list[str]],
-    combine: Callable[[str, str], str],
-    back: bool,
-    neutral: str,
-) -> list[list[str]]:
-    """Adds to `before` what the warps, and the repetitions, in front come to.  totals: of each warp."""
-    result = layout.drop(axis)
-    elements = math.prod(result.shape)
-    size, parts, copies = elem.bytes, 1 << len(form.warps), len(totals[0])
-    flat, rank = crossing(layout, result, form.warps)
-    rank = parts - 1 - rank if back else rank
-    together = groups(layout, axis, result)
-    of = [next(i for i, g in enumerate(together) if runs[0][0] in g) for runs in form.runs]
-    scratch = e.exchange(parts * copies * elements * size)
-    temp = Tile(result.shape, elem, result)
-    mine = rank[:, None, None] * elements + flat
-    for i, row in enumerate(totals):
-        where = at_register(e, mine, of[i], size, "partial_at")
-        inside = e.inside(temp, of[i]) if result.shape else ""
-        for c, total in enumerate(row):
-            text = store_text(elem, f"{scratch} + {where} + {c * parts * elements * size}", total)
-            e.line(f"if ({inside}) {text}" if inside else text)
-    e.exchanged()
-    my = e.thread_value(np.broadcast_to(rank[:, None], (layout.warps, 32)), "warp_place")
-    kind_c = c_type(elem)
-    for i, row in enumerate(totals):
-        where = at_register(e, flat, of[i], size, "total_at")
-        inside = e.inside(temp, of[i]) if result.shape else ""
-        carry = e.name("carry")
-        e.line(f"{kind_c} {carry} = {neutral};")
-        for c in range(len(row)):
-            front = e.name("front")
-            e.line(f"{kind_c} {front} = {carry};")
-            for p in range(parts):
-                place = f"{scratch} + {where} + {(c * parts + p) * elements * size}"
-                value = e.name("total")
-                load = load_text(elem, place)
-                e.line(
-                    f"const {kind_c} {value} = {f'{inside} ? {load} : {neutral}' if inside else load};"
-                )
-                if p + 1 < parts:
-                    e.line(f"if ({my} > {p}) {front} = {combine(front, value)};")
-                e.line(f"{carry} = {combine(carry, value)};")
-            lanes = before[i][c]
-            before[i][c] = combine(front, lanes) if lanes else front
-    return totals
 
 
 # ---- conversions
@@ -546,7 +404,6 @@ LOWER: dict[OpKind, Lowering] = {
     tile.concat: _concat,
     tile.arange: _arange,
     tile.reduce: _reduce,
-    tile.scan: _scan,
     tile.gather: _gather,
     tile.convert_layout: _convert,
 }

@@ -459,7 +459,7 @@ RULES: Rules[LayoutRule] = Rules(
         tile.concat: CONCAT,
         tile.convert_layout: LayoutRule(_converts, _converted, scratch=_converts_through),
         tile.reduce: LayoutRule(_reduces, _reduced, scratch=_along(reduce_scratch)),
-        tile.scan: LayoutRule(_equal, _scanned, scratch=_along(scan_scratch)),
+        tile.scan: LayoutRule(_equal, _scanned, scratch=_each(scan_scratch)),
         combine.reduce_by: LayoutRule(_reduces_by, _reduced_by, scratch=_each(reduce_scratch)),
         combine.scan_by: LayoutRule(_equal, _scanned_by, scratch=_each(scan_scratch)),
         tile.dot: LayoutRule(_dots, _dotted),
