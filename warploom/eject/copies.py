@@ -34,11 +34,6 @@ def _tma_store(s: Statements, o: Op) -> str:
     return call("tma.shared_to_global", s.text(slot), s.text(m), s.items(offsets), *how)
 
 
-@statement(tma.tma_store_commit)
-def _tma_commit(s: Statements, o: Op) -> str:
-    return call("tma.commit_group")
-
-
 @statement(tma.tma_store_wait, says="pending read")
 def _tma_wait(s: Statements, o: Op) -> str:
     read = ["read=True"] if o.attrs.get("read", True) else []
@@ -51,16 +46,6 @@ def _cp_async(s: Statements, o: Op) -> str:
     by_pointers = isinstance(source.type, Tile)
     where = [f"mask={s.text(m)}" for m in rest] if by_pointers else [s.items(rest)]
     return call("cp_async.load", s.text(source), s.text(to), *where, f"bytes={o.attrs['bytes']}")
-
-
-@statement(smem.cp_async_commit)
-def _cp_commit(s: Statements, o: Op) -> str:
-    return call("cp_async.commit_group")
-
-
-@statement(smem.cp_async_wait, says="pending")
-def _cp_wait(s: Statements, o: Op) -> str:
-    return call("cp_async.wait_group", str(o.attrs["pending"]))
 
 
 @statement(mbarrier.cp_async_arrive)

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from warploom.eject.flow import Flow
@@ -219,6 +220,34 @@ def value(*kinds: OpKind, says: str = "", always: bool = False) -> Callable[[Wri
     return register
 
 
+def plain(x: Expressions, o: Op, name: str, says: str) -> str:
+    """A call of the instruction with all operands, then these attributes."""
+    parts = [x.full(v) for v in o.operands]
+    for given in (o.attrs[n] for n in says.split()):
+        if isinstance(given, DType):
+            parts.append(x.dtype(given))
+        elif isinstance(given, tuple):
+            parts.append(sizes(given))
+        else:
+            parts.append(quoted(given) if isinstance(given, str) else str(given))
+    return call(name, *parts)
+
+
+for _kind, _name, _says in (
+    (arith.abs_, "abs", ""),
+    (arith.bitcast, "bitcast", "dtype"),
+    (arith.decode, "decode", "encoding"),
+    (arith.int_to_ptr, "int_to_ptr", "dtype"),
+    (arith.ptr_to_int, "ptr_to_int", ""),
+    (tile.arange, "arange", "start end"),
+    (tile.reshape, "reshape", "shape"),
+    (smem.shared_load, "load_shared", ""),
+    (smem.shared_get, "load_shared", ""),
+):
+    value(_kind, says=_says)(partial(plain, name=_name, says=_says))
+value(tile.broadcast, says="shape", always=True)(partial(plain, name="broadcast_to", says="shape"))
+
+
 @value(arith.const, says="value dtype", always=True)
 def _const(x: Expressions, o: Op) -> Expr:
     text = number(o.attrs["value"])
@@ -293,11 +322,6 @@ def _sign(x: Expressions, o: Op) -> Expr:
     return Expr(f"{symbol}{e.at(UNARY)}", UNARY, e.shape)
 
 
-@value(arith.abs_)
-def _abs(x: Expressions, o: Op) -> str:
-    return call("abs", x.full(o.operands[0]))
-
-
 @value(*(arith.UNARY - {arith.neg, arith.not_, arith.abs_}))
 def _math(x: Expressions, o: Op) -> str:
     d = dtype_of(o.result.type)
@@ -324,30 +348,10 @@ def _cast(x: Expressions, o: Op) -> str:
     return f"{x.typed(o.operands[0]).at(ATOM)}.to({x.dtype(o.attrs['dtype'])})"
 
 
-@value(arith.bitcast, says="dtype")
-def _bitcast(x: Expressions, o: Op) -> str:
-    return call("bitcast", x.full(o.operands[0]), x.dtype(o.attrs["dtype"]))
-
-
-@value(arith.decode, says="encoding")
-def _decode(x: Expressions, o: Op) -> str:
-    return call("decode", x.full(o.operands[0]), repr(o.attrs["encoding"]))
-
-
 @value(arith.inline_asm, says="asm constraints outputs output pack")
 def _inline_asm(x: Expressions, o: Op) -> str:
     told = [f"{n}={o.attrs[n]!r}" for n in ("constraints", "outputs", "output", "pack")]
     return call("inline_asm", repr(o.attrs["asm"]), *map(x.full, o.operands), *told)
-
-
-@value(arith.int_to_ptr, says="dtype")
-def _int_to_ptr(x: Expressions, o: Op) -> str:
-    return call("int_to_ptr", x.full(o.operands[0]), x.dtype(o.attrs["dtype"]))
-
-
-@value(arith.ptr_to_int)
-def _ptr_to_int(x: Expressions, o: Op) -> str:
-    return call("ptr_to_int", x.full(o.operands[0]))
 
 
 @value(arith.addptr)
@@ -394,26 +398,11 @@ def _splat(x: Expressions, o: Op) -> str:
     return call("register_tensor", f"dtype={d}", f"shape={shape}", f"init={e.text}")
 
 
-@value(tile.broadcast, says="shape", always=True)
-def _broadcast(x: Expressions, o: Op) -> str:
-    return call("broadcast_to", x.full(o.operands[0]), sizes(o.attrs["shape"]))
-
-
-@value(tile.arange, says="start end")
-def _arange(x: Expressions, o: Op) -> str:
-    return call("arange", str(o.attrs["start"]), str(o.attrs["end"]))
-
-
 @value(tile.expand_dims, says="axis", always=True)
 def _expand(x: Expressions, o: Op) -> str:
     e = x.tight(o.operands[0])
     axis, rank = o.attrs["axis"], len(e.shape) + 1
     return f"{e.at(ATOM)}[{', '.join('None' if a == axis else ':' for a in range(rank))}]"
-
-
-@value(tile.reshape, says="shape")
-def _reshape(x: Expressions, o: Op) -> str:
-    return call("reshape", x.full(o.operands[0]), sizes(o.attrs["shape"]))
 
 
 @value(tile.transpose, says="perm")
@@ -495,11 +484,6 @@ def _load_box(x: Expressions, o: Op) -> str:
     view, *offsets = o.operands
     where = f"offsets={x.items(offsets)}", f"shape={sizes(o.attrs['shape'])}"
     return call("load_global", x.text(view), *where, *keywords(o, "cache_policy"))
-
-
-@value(smem.shared_load, smem.shared_get)
-def _shared_load(x: Expressions, o: Op) -> str:
-    return call("load_shared", x.text(o.operands[0]))
 
 
 @value(smem.shared_slot, always=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from warploom.analysis.access import alignments
 from warploom.analysis.facts import Facts, parameters
 from warploom.eject.assignments import Assignments
-from warploom.eject.expressions import by_name, call, keywords, quoted, sizes
+from warploom.eject.expressions import by_name, call, keywords, plain, quoted, sizes
 from warploom.eject.spelling import enter, spelling_of, unspelled
 from warploom.eject.text import Block, Line, Node
 from warploom.explicit.program import SharedChoice, shared_shape
@@ -69,6 +70,21 @@ def statement(*kinds: OpKind, says: str = "") -> Callable[[Writer], Writer]:
         return write
 
     return register
+
+
+for _kind, _name, _says in (
+    (control.assume, "assume", ""),
+    (control.device_assert, "device_assert", "message"),
+    (smem.shared_store, "store_shared", ""),
+    (smem.shared_put, "store_shared", ""),
+    (smem.cp_async_commit, "cp_async.commit_group", ""),
+    (smem.cp_async_wait, "cp_async.wait_group", "pending"),
+    (tma.tma_store_commit, "tma.commit_group", ""),
+    (mma.wgmma_fence, "wgmma.fence", ""),
+    (mma.wgmma_commit, "wgmma.commit_group", ""),
+    (regs.hold, "hold", ""),
+):
+    statement(_kind, says=_says)(partial(plain, name=_name, says=_says))
 
 
 @statement(control.yield_)
@@ -247,16 +263,6 @@ def _elect(s: Statements, o: Op) -> list[Node]:
     return [Block(head, body)]
 
 
-@statement(control.assume)
-def _assume(s: Statements, o: Op) -> str:
-    return call("assume", s.text(o.operands[0]))
-
-
-@statement(control.device_assert, says="message")
-def _assert(s: Statements, o: Op) -> str:
-    return call("device_assert", s.text(o.operands[0]), quoted(o.attrs["message"]))
-
-
 @statement(control.device_print, says="prefix hex")
 def _print(s: Statements, o: Op) -> str:
     values = map(s.full, o.operands)
@@ -283,12 +289,6 @@ def _store_box(s: Statements, o: Op) -> str:
     view, given, *offsets = o.operands
     where = f"offsets={s.items(offsets)}"
     return call("store_global", s.text(view), s.full(given), where, *keywords(o, "cache_policy"))
-
-
-@statement(smem.shared_store, smem.shared_put)
-def _shared_store(s: Statements, o: Op) -> str:
-    to, given = o.operands
-    return call("store_shared", s.text(to), s.full(given))
 
 
 # ---- barriers
@@ -411,30 +411,15 @@ def _convert(s: Statements, o: Op) -> Sequence[Node]:
     return [*([Line(first, o.loc)] if isinstance(first, str) else []), Line(text, o.loc)]
 
 
-@statement(mma.wgmma_fence)
-def _wgmma_fence(s: Statements, o: Op) -> str:
-    return call("wgmma.fence")
-
-
 @statement(mma.wgmma)
 def _wgmma(s: Statements, o: Op) -> str:
     a, b, acc, use = map(s.text, o.operands)
     return call("wgmma.mma", a, b, acc, *([f"use_acc={use}"] if use != "True" else []))
 
 
-@statement(mma.wgmma_commit)
-def _wgmma_commit(s: Statements, o: Op) -> str:
-    return call("wgmma.commit_group")
-
-
 @statement(mma.wgmma_wait, says="pending")
 def _wgmma_wait(s: Statements, o: Op) -> str:
     return call("wgmma.wait_group", str(o.attrs["pending"]))
-
-
-@statement(regs.hold)
-def _hold(s: Statements, o: Op) -> str:
-    return call("hold", *map(s.full, o.operands))
 
 
 @statement(regs.setmaxnreg, says="registers action")
