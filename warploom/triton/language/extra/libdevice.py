@@ -237,32 +237,17 @@ def _integer(name: str, rounding: str, to: Any, means: str) -> Callable[..., Ten
     return _named(name, means, fn)
 
 
-llrint = _integer(
-    "llrint", "rint", i64, "x rounded to the nearest integer, halves to the even one (i64)."
-)
-llround = _integer(
-    "llround", "round", i64, "x rounded to the nearest integer, halves away from 0 (i64)."
-)
-_TO = {"int": i32, "uint": u32, "ll": i64, "ull": u64}
+llrint = _integer("llrint", "rint", i64, "x rounded to an integer, halves to the even one (i64).")
+llround = _integer("llround", "round", i64, "x rounded to an integer, halves away from 0 (i64).")
+_INTEGERS = {"int": i32, "uint": u32, "ll": i64, "ull": u64}
 _ROUNDINGS = {"rn": "rint", "rz": "trunc", "rd": "floor", "ru": "ceil"}
-for _from in ("float", "double"):
-    for _to, _dtype in _TO.items():
-        for _suffix, _way in _ROUNDINGS.items():
-            _name = f"{_from}2{_to}_{_suffix}"
+for _to, _dtype in _INTEGERS.items():
+    for _suffix, _way in _ROUNDINGS.items():
+        for _name in (f"float2{_to}_{_suffix}", f"double2{_to}_{_suffix}"):
             globals()[_name] = _integer(_name, _way, _dtype, f"{_way}(x) as {_dtype}.")
 
 
-# ---- from integers, and halves of integers
-
-
-def _as(name: str, to: Any) -> Callable[..., Tensor]:
-    return _named(name, f"x as {to}, rounded to nearest even.", lambda x: current().cast(x, to))
-
-
-for _name in ("int", "uint", "ll", "ull"):
-    globals()[f"{_name}2float_rn"] = _as(f"{_name}2float_rn", f32)
-    globals()[f"{_name}2double_rn"] = _as(f"{_name}2double_rn", f64)
-double2float_rn = _as("double2float_rn", f32)
+# ---- halves of integers
 
 
 @builtin
@@ -323,12 +308,13 @@ def normcdfinv(x: Operand) -> Tensor:
 
 _PTX = {"rd": "rm", "ru": "rp", "rz": "rz", "rn": "rn"}
 _LETTERS = {"f32": "f", "f64": "d", "i32": "r", "u32": "r", "i64": "l", "u64": "l"}
-_TYPES = {"int": i32, "uint": u32, "ll": i64, "ull": u64, "float": f32, "double": f64}
 
 
-def _spelled(dtype: Any) -> str:
-    """A dtype as PTX has it."""
-    return str(dtype.name).replace("i", "s")
+def _asm(text: str, letters: str, xs: Any, dtype: Any) -> Tensor:
+    """An instruction.  letters: of the registers of the result and of the operands."""
+    constraints = "=" + ",".join(letters)
+    found: Tensor = elementwise.inline_asm_elementwise(text, constraints, xs, dtype, True, 1)
+    return found
 
 
 def _rounded(op: str, way: str, count: int) -> Callable[..., Tensor]:
@@ -340,45 +326,37 @@ def _rounded(op: str, way: str, count: int) -> Callable[..., Tensor]:
             refuse("arguments", f"{op} takes {count} operands, found {len(given)}", "see its name")
         xs = emitter.broadcast(*given)
         dtype = f64 if any(emitter.number(x) == f64 for x in xs) else f32
-        letter = _LETTERS[dtype.name]
         text = f"{op}.{way}.{dtype.name} {', '.join(f'${i}' for i in range(count + 1))};"
-        return _asm(text, f"={letter}" + f",{letter}" * count, xs, dtype)
+        letters = _LETTERS[dtype.name] * (count + 1)
+        return _asm(text, letters, [emitter.cast(x, dtype) for x in xs], dtype)
 
     return _named(f"{op}_{way}", f"{op} in f32 or f64, rounded as PTX's .{way} does.", fn)
 
 
-def _asm(text: str, constraints: str, xs: Any, dtype: Any) -> Tensor:
-    given = [current().cast(x, dtype) if dtype.is_float and "cvt" not in text else x for x in xs]
-    found: Tensor = elementwise.inline_asm_elementwise(text, constraints, given, dtype, True, 1)
-    return found
-
-
 def _converted(source: Any, to: Any, way: str) -> Callable[..., Tensor]:
     def fn(x: Operand) -> Tensor:
-        text = f"cvt.{way}.{_spelled(to)}.{_spelled(source)} $0, $1;"
-        constraints = f"={_LETTERS[to.name]},{_LETTERS[source.name]}"
-        return _asm(text, constraints, [current().cast(x, source)], to)
+        types = f"{to}.{source}".replace("i", "s")  # as PTX has them
+        letters = _LETTERS[to.name] + _LETTERS[source.name]
+        return _asm(f"cvt.{way}.{types} $0, $1;", letters, [current().cast(x, source)], to)
 
     return _named(f"{source}2{to}_{way}", f"A {source} as {to}, rounded as PTX's .{way} does.", fn)
 
 
+def _nearest(name: str, to: Any) -> Callable[..., Tensor]:
+    return _named(name, f"x as {to}, rounded to nearest even.", lambda x: current().cast(x, to))
+
+
+_COUNTS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "rcp": 1, "sqrt": 1}
 for _suffix, _way in _PTX.items():
-    for _op, _count in {
-        "add": 2,
-        "sub": 2,
-        "mul": 2,
-        "div": 2,
-        "fma": 3,
-        "rcp": 1,
-        "sqrt": 1,
-    }.items():
+    for _op, _count in _COUNTS.items():  # the language has div_rn and sqrt_rn
         globals().setdefault(f"{_op}_{_suffix}", _rounded(_op, _way, _count))
-    for _from in ("int", "uint", "ll", "ull", "double"):
-        for _to in ("float", "double"):
-            if not (_to == "double" and _from in ("int", "uint", "double")):
-                globals().setdefault(
-                    f"{_from}2{_to}_{_suffix}", _converted(_TYPES[_from], _TYPES[_to], _way)
-                )
+    for _from, _dtype in {**_INTEGERS, "double": f64}.items():
+        for _to, _float in {"float": f32, "double": f64}.items():
+            _name, _is_exact = f"{_from}2{_to}_{_suffix}", _float == f64 and _from[-1] != "l"
+            if _suffix == "rn" and _from != _to:
+                globals()[_name] = _nearest(_name, _float)
+            elif not _is_exact:
+                globals()[_name] = _converted(_dtype, _float, _way)
 
 
 @builtin
@@ -465,7 +443,9 @@ def remainder(x: Operand, y: Operand) -> Tensor:
     return emitter.select(_calc("<", _bits(a), 0), emitter.negative(rest), rest)
 
 
-def _norm(count: int, is_inverse: bool) -> Callable[..., Tensor]:
+def _norm(name: str, count: int) -> Callable[..., Tensor]:
+    is_inverse = name.startswith("r")
+
     def fn(*given: Operand) -> Tensor:
         sizes = [abs(x) for x in current().broadcast(*given)]
         large = sizes[0]
@@ -481,17 +461,17 @@ def _norm(count: int, is_inverse: bool) -> Callable[..., Tensor]:
         return _calc("/", 1.0, found) if is_inverse else found
 
     means = f"The length of a vector of {count}, without overflow on the way"
-    return _named("norm", f"1 / {means[0].lower()}{means[1:]}." if is_inverse else f"{means}.", fn)
+    return _named(name, f"1 / {means[0].lower()}{means[1:]}." if is_inverse else f"{means}.", fn)
 
 
-norm3d, norm4d = _norm(3, False), _norm(4, False)
-rnorm3d, rnorm4d = _norm(3, True), _norm(4, True)
+norm3d, norm4d = _norm("norm3d", 3), _norm("norm4d", 4)
+rnorm3d, rnorm4d = _norm("rnorm3d", 3), _norm("rnorm4d", 4)
 
 
 @builtin
 def byte_perm(x: Operand, y: Operand, s: Operand) -> Tensor:
     """Four of the eight bytes of x and y (32 bits each), each chosen by four bits of s."""
-    return _asm("prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", current().broadcast(x, y, s), i32)
+    return _asm("prmt.b32 $0, $1, $2, $3;", "rrrr", current().broadcast(x, y, s), i32)
 
 
 @builtin
