@@ -299,7 +299,7 @@ def _fence(s: Statements, o: Op) -> str:
     return call("fence.proxy_async", *keywords(o, "space"))
 
 
-@statement(smem.group_sync, says="scope")
+@statement(smem.group_sync, says="scope memory")
 def _sync(s: Statements, o: Op) -> str:
     scope = o.attrs["scope"]
     if scope == "cta":

@@ -15,6 +15,7 @@ from warploom.ir.core import Func, Level
 from warploom.ir.ops import tile
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
+from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
 from warploom.passes.placed.limit_unrolling import limit_unrolling
 from warploom.passes.placed.pipeline_unaligned_loads import (
     has_unaligned_loads,
@@ -243,6 +244,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(merge_elects, Level.WARP),
     _row(order_atomics, Level.WARP, _has_atomics),
     _row(assign_layouts, Level.WARP),
+    _row(drop_private_syncs, Level.WARP, lambda f, r: guards_memory(f)),
     _row(limit_unrolling, Level.WARP),
     _row(place_fences, Level.WARP),
     _row(allocate_shared, Level.PLACED),

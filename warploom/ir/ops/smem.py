@@ -145,8 +145,11 @@ def fence_async(*, space: str = "shared", scope: str = "cta") -> None:
 
 
 @op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
-def group_sync(*, scope: str, id: int | None = None) -> None:
+def group_sync(*, scope: str, id: int | None = None, memory: bool = False) -> None:
     """bar.sync of all threads of the 'replica', or of all replicas of the 'task', or of the 'cta'.
+
+    memory: it stands here for the access to global memory that follows alone, where others may load or store
+    the same elements.
 
     id: from PLACED on the number of the barrier, of replicas that of the first, which the others' follow; 0
     is that of all threads of the CTA; a replica of one warp needs none (bar.warp.sync)."""

@@ -297,7 +297,7 @@ class _Writer:
             # Groups that take tiles in turn announce each its own.
             smem.group_sync(b, scope="replica" if self.shared.schedule.ping_pong_loop else "task")
         elif o in self.shared.aliased:
-            smem.group_sync(b, scope="task")
+            smem.group_sync(b, scope="task", memory=True)
 
     def for_one_replica(self, o: Op) -> bool:
         """Is o what replica 0 does alone?"""

@@ -1,0 +1,110 @@
+"""Drops barriers between accesses to global memory of which each thread makes those to its own elements only.
+
+Order: behind assign_layouts, which says who holds which element, before allocate_shared, whose exchanges
+count on the barriers that are left.
+Changes: rows and elements that are computed in place.
+
+A kernel that loads what it stores has a barrier before either (partition_code), as another thread may have
+stored what this one loads.  Where all accesses to an array are boxes of one size, in one layout, and begin a
+multiple of that size apart, an element is the same thread's in all of them: program order is enough.
+
+    before:  group_sync() {scope="task", memory=true}
+             %x = load_box(%v, %i)
+             %y = add(%x, %x)
+             group_sync() {scope="task", memory=true}
+             store_box(%v, %y, %i)
+    after:   %x = load_box(%v, %i)
+             %y = add(%x, %x)
+             store_box(%v, %y, %i)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Structure
+from warploom.ir.analysis import touches_global
+from warploom.ir.core import Func, Op, Region, Value, walk
+from warploom.ir.ops import smem, task, tile
+from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
+from warploom.ir.types import Tile
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def drop_private_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    phases = task.phases(func)
+    if [o.attrs["replicas"] for o in phases] != [(1,)]:
+        return func
+    if any(touches_global(o) and not o.accesses for o in walk(func.body)):
+        return func
+    accesses = Accesses(func, Structure(func.body), target)
+    by_base: dict[int | None, list[Op]] = {}
+    for o, base in accesses.reached():
+        by_base.setdefault(base, []).append(o)
+    private = {
+        o for base, ops in by_base.items() if base is not None and _is_private(accesses, ops)
+        for o in ops
+    }  # fmt: skip
+    if not private:
+        return func
+    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: _without(r, private)))
+
+
+def guards_memory(func: Func) -> bool:
+    """Has the function a barrier for accesses to global memory alone?"""
+    return any(o.attrs.get("memory") for o in func.body.by_kind.get(smem.group_sync, ()))
+
+
+def _without(region: Region, private: set[Op]) -> Region:
+    """The region without the barriers before ops of `private`."""
+    ops = []
+    for o, then in zip(region.ops, (*region.ops[1:], None), strict=True):
+        if then not in private or not o.attrs.get("memory"):
+            ops.append(with_regions(o, lambda r: _without(r, private)))
+    return with_ops(region, ops)
+
+
+def _is_private(accesses: Accesses, ops: Sequence[Op]) -> bool:
+    """Is each element of the memory that ops access one thread's in all of them?"""
+    if any(o.kind not in (tile.load_box, tile.store_box) for o in ops):
+        return False
+    views = {_view(accesses, o) for o in ops}
+    held = {_tile(o) for o in ops}
+    if None in views or len(views) > 1 or len(held) > 1:
+        return False
+    (t,) = held
+    if t.layout is None or t.layout.is_replicated:
+        return False
+    offsets = [o.operands[2:] if o.kind is tile.store_box else o.operands[1:] for o in ops]
+    rank = len(offsets[0])
+    sizes = (1,) * (rank - len(t.shape)) + t.shape
+    moving = (
+        0  # axes along which different coordinates may be the same place, but for an axis alone
+    )
+    for n, starts in zip(sizes, zip(*offsets, strict=True), strict=True):
+        fixed = len(set(starts)) == 1 and _is_fixed(accesses, starts[0])
+        if not fixed and any(accesses.facts.divisor(v) % n for v in starts):
+            return False
+        moving += n > 1 or not fixed
+    return moving <= 1
+
+
+def _view(accesses: Accesses, o: Op) -> tuple[Value, ...] | None:
+    """What the view of a box is made of."""
+    made = accesses.view(o)
+    return None if made is None else made.operands
+
+
+def _tile(o: Op) -> Tile:
+    t = (o.operands[1] if o.kind is tile.store_box else o.result).type
+    assert isinstance(t, Tile)
+    return t
+
+
+def _is_fixed(accesses: Accesses, v: Value) -> bool:
+    """Is v one number for the whole program?"""
+    made = accesses.structure.made[v].op
+    return made is None or not (accesses.structure.loops(made) or made.regions)
