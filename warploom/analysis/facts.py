@@ -287,8 +287,8 @@ def _index(lo: Interval | None, hi: Interval | None, step: Interval | None) -> I
     """A loop's index, in iterations that there are."""
     if lo is None or hi is None or step is None:
         return None
-    most = max(lo.low, hi.high - 1)
-    return Interval(lo.low, most, min(lo.divisor, step.divisor))
+    by = min(lo.divisor, step.divisor)
+    return Interval(lo.low, max(lo.low, (hi.high - 1) // by * by), by)
 
 
 # ---- of functions

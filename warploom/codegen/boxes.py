@@ -163,7 +163,7 @@ class Rows:
     def _axis_test(self, axis: int, c: Coordinate) -> str:
         box = self.box
         index, starts_inside = box.index(axis, c.text), box.starts_inside(axis)
-        if box.endless(axis):
+        if box.endless(axis) or self._ends_inside(axis):
             return "" if starts_inside else f"{index} >= 0"
         if c.text == "0":
             extent = box.e.scalar(box.extent(axis))
@@ -176,6 +176,13 @@ class Rows:
         """C for how many of n elements along an axis are in the array."""
         before, left = self.bounds(axis, c)
         return f"valid<{n}>({c.rest}, {before}, {left})"
+
+    def _ends_inside(self, axis: int) -> bool:
+        """Does the whole tile lie before the array's end, wherever its box is?"""
+        box, at = self.box, axis - self.box.rank + len(self.t.shape)
+        size = self.t.shape[at] if at >= 0 else 1
+        offset, extent = box.facts.interval(box.offsets[axis]), box.facts.interval(box.extent(axis))
+        return offset.high + size <= extent.low
 
     def is_outside(self, register: int) -> bool:
         """Is what every thread holds in a register known to lie behind the array's end?"""

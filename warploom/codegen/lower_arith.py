@@ -18,7 +18,7 @@ from warploom.codegen.storage import registers_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i32, u32
+from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i1, i32, u32
 
 LOG2_E = "1.44269504088896341f"
 # Integers whose sums and products C leaves undefined where they overflow (narrow ones it promotes to int),
@@ -146,6 +146,11 @@ def _operation(e: Emitter, o: Op) -> None:
         text = expression(o.kind, elem, *x)
         e.define(result, rounded(text, elem) if o.kind not in arith.COMPARE else text)
         return
+    known = _decided(e, o)
+    if known is not None and not e.storage.variables[result].is_mutable:
+        assert isinstance(result.type, Tile)
+        e.env[result] = uniform(result.type, literal(known, i1))
+        return
     sources = [e.regs(v) for v in o.operands]
     dst = e.array(result)
     steps = _steps(e, o)
@@ -174,6 +179,17 @@ def _operation(e: Emitter, o: Op) -> None:
         e.lines(map_lines(pairs, [words(s) for s in sources], lambda x, y: f"{name}({x}, {y})"))
         return
     e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x)))
+
+
+def _decided(e: Emitter, o: Op) -> bool | None:
+    """What a comparison of tiles of integers always gives, where their ranges tell."""
+    order = arith.ordered(o)
+    if order is None or not dtype_of(o.operands[0].type).is_int:
+        return None
+    less, more = (e.facts.interval(v) for v in order[:2])
+    if less.high + order[2] <= more.low:
+        return True
+    return False if less.low + order[2] > more.high else None
 
 
 def _steps(e: Emitter, o: Op) -> tuple[int, ...] | None:
