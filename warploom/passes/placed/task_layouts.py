@@ -12,6 +12,7 @@ from warploom.analysis.facts import Facts
 from warploom.ir.analysis import defined
 from warploom.ir.core import Op, Region, Type, Value, walk
 from warploom.ir.ops import smem, tile
+from warploom.ir.ops.control import LOOPS
 from warploom.ir.types import InFlight, Pointer, Tile
 from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc, mma_acc, warp_grid
 from warploom.layout.choose import sector_ratio
@@ -130,13 +131,15 @@ class TaskLayouts:
     flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
     loaded: dict[Value, Memory] = field(default_factory=dict)  # from where it comes
     written: dict[Value, Memory] = field(default_factory=dict)  # to where it goes
-    anchors: list[tuple[int, int, Value, Layout]] = field(default_factory=list)
+    anchors: list[tuple[int, int, int, Value, Layout]] = field(default_factory=list)
     layout: dict[Value, Layout] = field(default_factory=dict)
     stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
     chained: bool = False  # does a dot in registers multiply what is computed there?
     given: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators, by a line
+    loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
 
     def __post_init__(self) -> None:
+        self._count_loops(self.region, 0)
         for o in walk(self.region):
             if o.kind is tile.dot:
                 made = map(self.facts.maker, o.operands[:2])
@@ -145,6 +148,12 @@ class TaskLayouts:
                 self.given[o.attrs["layout"].shape] = o.attrs["layout"]
             if o.kind is smem.shared_store:
                 self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
+
+    def _count_loops(self, region: Region, n: int) -> None:
+        for o in region.ops:
+            self.loops.update(dict.fromkeys(o.results, n))
+            for r in o.regions:
+                self._count_loops(r, n + (o.kind in LOOPS))
 
     def sums(self, shape: tuple[int, ...]) -> Layout:
         """The accumulator of a dot in registers: as a line gives one of this shape, or by as many warps along
@@ -166,7 +175,7 @@ class TaskLayouts:
 
     def needs(self, v: Value, layout: Layout, strength: int = FIXED) -> None:
         """An op takes v, or gives it, in one layout only."""
-        self.anchors.append((strength, 0, v, layout))
+        self.anchors.append((strength, 0, 0, v, layout))
 
     def prefers(self, v: Value, memory: Memory, strength: int) -> None:
         """v comes from memory, or goes there."""
@@ -174,7 +183,8 @@ class TaskLayouts:
         if t is None:
             return
         weight = SCATTERED if memory.scattered else strength
-        self.anchors.append((weight, -t.size, v, memory.layout(t.shape, self.warps)))
+        often = -self.loops.get(v, 0)
+        self.anchors.append((weight, -t.size, often, v, memory.layout(t.shape, self.warps)))
         if strength == LOADED:
             self.loaded[v] = memory
 
@@ -182,7 +192,7 @@ class TaskLayouts:
 
     def decide(self) -> None:
         """Every anchor in order of strength flows as far as nothing has been decided."""
-        for strength, _, v, layout in sorted(self.anchors, key=lambda a: a[:2]):
+        for strength, *_, v, layout in sorted(self.anchors, key=lambda a: a[:3]):
             self._flood(v, self._for_stores(v, layout) if strength == LOADED else layout)
         rest = [v for v in defined(self.region) if tile_of(v.type) and v not in self.cheap]
         for v in sorted(rest, key=lambda v: -tile_of(v.type).size):  # type: ignore[union-attr]
@@ -210,12 +220,14 @@ class TaskLayouts:
 
     def _for_stores(self, v: Value, layout: Layout) -> Layout:
         """A layout for what is loaded: that of a store of wider elements, which would write half sectors,
-        where the load moves whole ones either way."""
+        where the load moves whole ones either way, and not more often than the store."""
         shape = shape_of_tile(v)
         for w in self._reached(v, layout):
             memory = self.written.get(w)
             wider = memory is not None and memory.itemsize > self.loaded[v].itemsize
             if memory is None or not wider or shape_of_tile(w) != shape:
+                continue
+            if self.loops.get(w, 0) < self.loops.get(v, 0):
                 continue
             if memory.ratio(layout) <= 1:
                 continue

@@ -1,0 +1,95 @@
+"""Kernels on rows, without dots: which accesses, tests and barriers their text has, and that they are right on the
+simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from warploom.runtime.compiled import CompiledKernel
+
+bf16 = ml_dtypes.bfloat16
+
+
+def simulated(kernel: Any, *args: Any, grid: int = 1, **meta: Any) -> CompiledKernel:
+    """The kernel, compiled for its arguments and simulated on them."""
+    compiled: CompiledKernel = kernel.compile_for(*args, grid=(grid,), **meta)
+    compiled.simulate(*args, grid=(grid,), seed=1)
+    return compiled
+
+
+def body(compiled: CompiledKernel) -> str:
+    return compiled.cuda.partition("// ---- the kernel")[2]
+
+
+@wl.jit
+def scaled(x, n, stride, B: tl.constexpr, SHIFT: tl.constexpr):
+    row = x + tl.program_id(0) * stride
+    for at in range(0, n, B):
+        c = at + tl.arange(0, B)
+        v = tl.load(row + c + SHIFT, mask=c < n, other=0.0)
+        tl.store(row + c, v * 2, mask=c < n)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_what_each_thread_computes_in_place_needs_no_barrier(shift: int) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 640)).astype(np.float32)
+    expected = x.copy()
+    expected[:, :600] = 2 * x[:, shift : 600 + shift]
+    compiled = simulated(scaled, x, 600, 640, B=256, SHIFT=shift, grid=2)
+    np.testing.assert_array_equal(x, expected)
+    assert body(compiled).count("__syncthreads") == 2 * shift
+
+
+@wl.jit
+def doubled(x, n, stride, B: tl.constexpr):
+    rows, c = tl.arange(0, 2)[:, None], tl.arange(0, B)[None, :]
+    v = tl.load(x + rows * stride + c)
+    tl.store(x + rows * stride + c, v * 2)
+
+
+def test_rows_that_may_overlap_keep_their_barrier() -> None:
+    """One place is two threads' element where a row is longer than the stride."""
+    x = np.zeros((2, 128), np.float32)
+    assert "__syncthreads" in body(simulated(doubled, x, 128, 128, B=128))
+
+
+@wl.jit
+def normed(x, w, dy, dx, dw, n, T, COLUMNS: tl.constexpr, B: tl.constexpr):
+    c = tl.arange(0, B)
+    mask = c < COLUMNS
+    weight = tl.load(w + c, mask=mask).to(tl.float32)
+    total = tl.zeros((B,), tl.float32)
+    start = tl.program_id(0) * T
+    for row in range(start, tl.minimum(start + T, n)):
+        v = tl.load(x + row * COLUMNS + c, mask=mask, other=0).to(tl.float32)
+        d = tl.load(dy + row * COLUMNS + c, mask=mask, other=0).to(tl.float32)
+        total += v * d
+        mean = tl.sum(v * d * weight, 0) / COLUMNS
+        tl.store(dx + row * COLUMNS + c, (d * weight - v * mean).to(tl.bfloat16), mask=mask)
+    tl.store(dw + tl.program_id(0) * COLUMNS + c, total, mask=mask)
+
+
+def test_a_loop_s_accesses_choose_their_width_and_full_rows_ask_nothing() -> None:
+    """What is stored once, as f32, does not halve the loads of each row; nor is there a test of what is inside."""
+    rng = np.random.default_rng(1)
+    n, columns, rows_each = 5, 2048, 3
+    x, dy = (rng.integers(-3, 4, (n, columns)).astype(bf16) for _ in range(2))
+    w = np.ones(columns, bf16)
+    dx, dw = np.zeros_like(x), np.zeros((2, columns), np.float32)
+    compiled = simulated(
+        normed, x, w, dy, dx, dw, n, rows_each, COLUMNS=columns, B=columns, grid=2, num_warps=8
+    )
+    product = x.astype(np.float32) * dy.astype(np.float32)
+    np.testing.assert_array_equal(dw, [product[:3].sum(0), product[3:].sum(0)])
+    mean = product.sum(1, keepdims=True) / columns
+    exact = dy.astype(np.float32) - x.astype(np.float32) * mean
+    np.testing.assert_allclose(dx.astype(np.float32), exact, rtol=2e-2, atol=2e-2)
+    text = body(compiled)
+    assert "load_global128(" in text and "load_global64" not in text
+    assert f"{columns} - " not in text and "_if(" not in text
