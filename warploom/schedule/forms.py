@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from warploom.analysis.access import Accesses
 from warploom.analysis.cost import computes_tile, elementwise, tensor
 from warploom.analysis.matrix_units import preferred, unit_of
+from warploom.analysis.trip_counts import most_trips
 from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of
@@ -29,7 +30,6 @@ from warploom.schedule import clusters, rings
 from warploom.schedule.model import MANY_WAVES, Launch, Schedule
 from warploom.target import CostTable, MatrixUnit, Target
 
-ENDLESS = 1 << 16  # a bound of a loop that says nothing
 MANY_STEPS = 16  # of the main loop: what is assumed where they are not known
 
 
@@ -57,12 +57,13 @@ class Work:
 @dataclass(frozen=True)
 class Form:
     """How a program runs: by so many groups that compute, `resident` programs on a multiprocessor at once.
-    overlaps: a group's dots are in flight under its arithmetic."""
+    overlaps: a group's dots are in flight under its arithmetic.  beside: cycles of the other loops."""
 
     specialized: bool
     groups: int
     resident: int
     overlaps: bool
+    beside: float = 0.0
 
 
 def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
@@ -88,11 +89,6 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
     for o in structure.ops:
         if o.stores and isinstance(o.operands[1].type, Tile):
             stored += o.operands[1].type.size * dtype_of(o.operands[1].type).bytes
-    lo, by = (accesses.facts.constant(v) for v in (loop.operands[0], loop.operands[2]))
-    hi = accesses.facts.interval(loop.operands[1]).high
-    steps = None
-    if lo is not None and hi < ENDLESS and by is not None:
-        steps = max(0, -((lo - hi) // by))
     return Work(
         loop,
         loops[loop],
@@ -101,7 +97,7 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
         loaded,
         accesses.target.cost.tma_latency if own else 0.0,
         stored,
-        steps,
+        most_trips(accesses.facts, loop),
         at_launch=all(accesses.invariant(v) for v in loop.operands[:3]),
         walks=bool(structure.loops(loop)),
         cost=accesses.target.cost,
@@ -151,7 +147,33 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
     )
     groups = max(1, target.warp_size * main.warps * main.replicas // target.group_threads)
     overlaps = any(p.loop == work.loop.id for p in schedule.pipelines)
-    return Form(schedule.specialized, groups, max(1, resident), overlaps)
+    beside = _beside(accesses, schedule, work)
+    return Form(schedule.specialized, groups, max(1, resident), overlaps, beside)
+
+
+def _beside(accesses: Accesses, schedule: Schedule, work: Work) -> float:
+    """Cycles that loops beside the main one take a program, as far as their iterations are known: arithmetic,
+    the steps of their rings, and the wait for what they load themselves."""
+    structure, cost = accesses.structure, work.cost
+    around = structure.loops(work.loop)
+    mine = schedule.tasks[0].name
+    steps = (
+        2 if schedule.specialized else 4
+    )  # a uniform program also waits for slots, and issues copies
+    total = 0.0
+    for loop in structure.ops:
+        if loop.kind is not control.for_ or loop is work.loop or structure.loops(loop) != around:
+            continue
+        trips = most_trips(accesses.facts, loop)
+        if trips is None:
+            continue
+        inside = {o.id for o in walk(loop.regions[0]) if o.loads}
+        brought = {i for c in schedule.channels for i in c.all_items} & inside
+        n = sum(any(i in inside for i in c.all_items) for c in schedule.channels)
+        own = any(mine in schedule.assign[i] for i in inside - brought)
+        units = _units(loop.regions[0], cost)
+        total += trips * (sum(units.values()) + n * steps * cost.sync + own * cost.tma_latency)
+    return total
 
 
 def cycles(work: Work, form: Form, waves: int, steps: int) -> float:
@@ -168,7 +190,7 @@ def cycles(work: Work, form: Form, waves: int, steps: int) -> float:
         step = max(bound, (work.tensor + other) / form.groups + work.waited)
         step += cost.uniform_step / form.groups
         begin = cost.start
-    alone = begin + steps * step + end
+    alone = begin + steps * step + form.beside + end
     return max(steps * bound, alone / min(waves, form.resident))
 
 

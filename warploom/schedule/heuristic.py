@@ -113,8 +113,9 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
         other, plain_need = _scheduled(context.afresh(), plainly=True)
     except CompileError:  # as uniform it doesn't fit
         return schedule
-    if work is None or any(r.warn for r in other.reasons):
-        return schedule
+    unmet = {(r.subject, r.decision) for r in schedule.reasons if r.warn}
+    if work is None or any(r.warn and (r.subject, r.decision) not in unmet for r in other.reasons):
+        return schedule  # as uniform it leaves more undone of what was asked
     if plain_need > (context.target.entry_limit or plain_need):  # it would spill
         return schedule
 

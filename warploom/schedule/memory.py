@@ -12,8 +12,10 @@ from itertools import count
 from math import prod
 
 from warploom.analysis.scalars import NUMBER_DEPTH, SLOT_BYTES
+from warploom.analysis.trip_counts import most_trips
 from warploom.errors import CompileError, Loc
 from warploom.ir.core import Op
+from warploom.ir.ops import control
 from warploom.ir.ops.cluster import cluster_of, cluster_sum
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import clusters, rings
@@ -27,6 +29,7 @@ from warploom.schedule.stores import BUFFERS, WHOLE, Stores
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
 LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is transposed
 ENOUGH_SLOTS = 3  # of a ring in a loop: with fewer, rings that can are shared widely
+_NO_MORE = "its loop has no more iterations"
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
 
 
@@ -166,7 +169,8 @@ class Memory:
                 loops = ", ".join(i for site in c.also for i in site)
                 why = "what follows brings the same kind of blocks"
                 self.context.because(c.name, f"its slots serve {loops} as well", why)
-            if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
+            demanded = w.by not in ("", _NO_MORE) and w.most != Knobs().num_stages
+            if c.depth < w.most and demanded and not w.exact:
                 fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
                 self.context.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
         return channels, self.stores.plans(buffers, sharing, host)
@@ -200,7 +204,25 @@ class Memory:
             return _Wish(1)
         knob = _depth_knob(specialized)
         asked = getattr(self.context.knobs, knob)
-        return _Wish(MAX_DEPTH) if asked is None else _Wish(asked, knob, specialized)
+        wish = _Wish(MAX_DEPTH) if asked is None else _Wish(asked, knob, specialized)
+        trips = [self.trips(x[0]) for x in (g, *self.again.get(g, ()))]
+        most = sum(n if n is not None else MAX_DEPTH for n in trips)
+        return wish if wish.exact or most >= wish.most else _Wish(max(1, most), _NO_MORE)
+
+    def trips(self, o: Op) -> int | None:
+        """The most items that load o brings before its ring stands still, where that is known: the producer
+        runs ahead into the next walk of its loop, a uniform kernel doesn't."""
+        loops = self.context.structure.loops(o)
+        facts = self.context.accesses.facts
+        found = [most_trips(facts, x) for x in loops if x.kind is control.for_]
+        if len(found) < len(loops):
+            return None
+        total = 1
+        for n in found if self.roles.specialized else found[:1]:
+            if n is None:
+                return None
+            total *= n
+        return total
 
     def innermost(self, o: Op) -> bool:
         """Does o stand in a loop that holds no further loop with a channel?"""

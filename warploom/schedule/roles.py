@@ -22,6 +22,7 @@ from warploom.ir.types import DType, Tile, elem_of, shape_of
 from warploom.layout import transposing
 from warploom.schedule import rings
 from warploom.schedule.context import Context, named
+from warploom.schedule.direct_loads import why_direct
 from warploom.schedule.hints import ids, spelled
 from warploom.schedule.resources import Headroom, transposer_registers
 from warploom.target import Target
@@ -100,10 +101,12 @@ def assign(context: Context, plainly: bool) -> Roles:
     demand, loads = assigner.demand(loads)
     specialized = not plainly and assigner.specialized(loads)
     if not specialized:
+        loads = [o for o in loads if not assigner.direct(o)]
         demand, loads = assigner.demand(loads, is_fused=True)
     elif any(context.hints.keeps(o) for o in loads):
         demand, loads = assigner.demand([o for o in loads if not assigner.kept(o)])
-    if loads and (vectors := assigner.vectors(loads)):
+    vectors = [o for o in assigner.vectors(loads) if specialized or not assigner.direct(o)]
+    if loads and vectors:
         ahead = [o for o in context.ops if o in loads or o in vectors]
         demand, loads = assigner.demand(ahead, is_fused=not specialized)
     assigner.settle(loads)
@@ -187,6 +190,14 @@ class _Assigner:
             and self.context.hints.keeps(o) is None
             and self.context.accesses.why_not_tma(o, shape_of(o.result.type)) is None
         )
+
+    def direct(self, o: Op) -> bool:
+        """Does a uniform kernel load o straight into registers?"""
+        why = why_direct(self.context, o)
+        if why:
+            self.small.pop(o, None)
+            self.context.because(o.id, "loaded into registers", why)
+        return why is not None
 
     def relayed(self, loads: list[Op]) -> frozenset[Op]:
         """Operands that wgmma needs in another order than memory has them, and that can land as they are."""
