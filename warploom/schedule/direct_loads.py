@@ -19,6 +19,7 @@ from warploom.schedule.context import Context
 
 FEW = 4  # iterations of a loop of dots in which a ring hides too little
 MOST_WORDS = 32  # a thread keeps of one load
+IN_PLACE = 8  # the same, of an operand that a dot reads as it is
 SPILLED = 16  # the same, where ptxas spilled
 SYNCHRONIZATIONS = 4  # of a step of a ring
 
@@ -65,7 +66,9 @@ def _words(context: Context, o: Op) -> int | None:
         unit = unit_of(user, target, warps)
         if unit is None or unit.is_async or len(shape_of(operand.type)) != 2:
             return None
-        axis = user.operands.index(operand)
-        threads = warps * target.warp_size
-        most = max(most, operand_registers(user, axis, (1, 1), threads, target, chained=False))
+        axis, threads = user.operands.index(operand), warps * target.warp_size
+        words = operand_registers(user, axis, (1, 1), threads, target, chained=False)
+        if words > IN_PLACE:
+            return None  # a slot gives warps that share an operand whole matrices of it
+        most = max(most, words)
     return most
