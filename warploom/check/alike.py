@@ -10,7 +10,7 @@ of the loops around them, in one CTA of a program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from warploom.ir.analysis import closure
@@ -38,11 +38,19 @@ _TELLING: frozenset[OpKind] = frozenset(  # the same from the same operands, in 
 )
 
 
-def alike(body: Region, values: Iterable[Value], is_kept: Callable[[Op], bool]) -> dict[Value, int]:
+def alike(
+    body: Region,
+    values: Iterable[Value],
+    is_kept: Callable[[Op], bool],
+    handed_on: Mapping[Value, Value] | None = None,
+) -> dict[Value, int]:
     """The class of each value, and of all that they are computed from.
 
-    is_kept: whether what a load reads is the same at any time."""
+    is_kept: whether what a load reads is the same at any time.  handed_on: values that are taken to equal
+    others, in whatever way they come from these."""
     parts = _parts(body, is_kept)
+    for got, put in (handed_on or {}).items():
+        parts[got] = parts.get(put, ((put,), ()))
     behind = closure(values, lambda v: parts[v][1] if v in parts else ())
     own: dict[Value, Parts] = {v: parts.get(v, ((v,), ())) for v in behind}
     classes = _numbered({v: tag for v, (tag, _) in own.items()})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs
@@ -26,7 +26,7 @@ from warploom.check.trips import Parting, partings
 from warploom.check.values import Wish
 from warploom.errors import Loc
 from warploom.ir.analysis import closure
-from warploom.ir.core import Op
+from warploom.ir.core import Op, Value
 from warploom.ir.ops import control
 from warploom.sim.chosen import IN_TURN, LATE, PATTERNS, Fill
 from warploom.sim.outline import Forced
@@ -56,6 +56,12 @@ FREE: tuple[Forced, ...] = (
     lambda i: i % 5 != 4,
 )
 CONSTANT = 2  # so many of these, the first ones, are the same in all iterations
+
+
+def _firsts(conditions: Sequence[Condition], kinds: Mapping[Value, int]) -> tuple[Condition, ...]:
+    """The first of each class of equal ones."""
+    first = {kinds[c.value]: c for c in reversed(conditions)}
+    return tuple(c for c in conditions if first[kinds[c.value]] is c)
 
 
 class Coverage:
@@ -225,24 +231,24 @@ class Coverage:
     @cached_property
     def _one_of_each_class(self) -> tuple[Condition, ...]:
         """The first of the conditions that always come to the same: what flips it flips them all."""
-        return self._firsts(self.dependence.conditions)
-
-    def _firsts(self, conditions: Sequence[Condition]) -> tuple[Condition, ...]:
-        kinds = self.dependence.alike
-        first = {kinds[c.value]: c for c in reversed(conditions)}
-        return tuple(c for c in conditions if first[kinds[c.value]] is c)
+        return _firsts(self.dependence.conditions, self.dependence.alike)
 
     def _flip_choices(self) -> None:
         """Runs inputs at which minima, maxima and quotients may flip on which numbers that decide events
-        hang: a few, within a part of the steps."""
+        hang: a few, within a part of the steps, first small ones."""
         self.search.begin(CHOICE_STEPS)
         is_cut = self.search.is_cut
-        for choice in self._firsts(self.dependence.choices):
-            for base in dict.fromkeys((self.busy, self.search.longest)):
-                for wish in itertools.islice(self.solver.turning(choice, base), MOST_OF_A_CHOICE):
-                    self.search.run(base, wish)
-                    if self.report.failures:
-                        return
+        choices = _firsts(self.dependence.choices, self.dependence.alike_in_turn)
+        bases = dict.fromkeys((self.busy, self.search.longest))
+        for base, choice in itertools.product(bases, choices):
+            if self.search.is_over():
+                break
+            if base is not self.busy and self._seen(choice) == 2:
+                continue
+            for wish in itertools.islice(self.solver.turning(choice, base), MOST_OF_A_CHOICE):
+                self.search.run(base, wish)
+                if self.report.failures:
+                    return
         for wish in self._larger():
             self.search.run(self.search.longest, wish)
             if self.report.failures:

@@ -396,6 +396,14 @@ class Dependence:
         """The classes of equal values among those that decide events (alike.py)."""
         return alike(self.func.body, self.needed, self._is_kept)
 
+    @cached_property
+    def alike_in_turn(self) -> dict[Value, int]:
+        """The same, where the nth number that a task gets from a place is the nth that another one puts."""
+        gets = (o for o in walk(self.func.body) if o.kind is smem.shared_get)
+        puts = {o.result: self.flow[o.result][1:] for o in gets}
+        handed_on = {got: put[0] for got, put in puts.items() if len(put) == 1}
+        return alike(self.func.body, self.needed, self._is_kept, handed_on)
+
     def _is_kept(self, load: Op) -> bool:
         return not load.attrs.get("volatile") and self.own(load.result) is Source.MEMORY
 

@@ -17,9 +17,11 @@ that makes a difference: all of them are right, or there is one that fails.
 
 from __future__ import annotations
 
+import gc
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,21 @@ def check(
     they leave out counts as not proved.  save: a file for the first failing interleaving."""
     start = time.perf_counter()
     max_states = whole_number("max_states", max_states, 0)
+    with _without_collector():
+        report = _checked(func, cases, launch, exhaustive, max_states)
+    report.seconds = time.perf_counter() - start
+    if save is not None and report.failures:
+        report.failures[0].save(save)
+    return report
+
+
+def _checked(
+    func: Func,
+    cases: Iterable[Case | tuple[Sequence[Any], Any]] | None,
+    launch: Case | None,
+    exhaustive: bool,
+    max_states: int,
+) -> CheckReport:
     dependence = Dependence(func)
     watched = dict.fromkeys(c.op for c in (*dependence.conditions, *dependence.choices))
     runs = Runs(func, watched)
@@ -119,10 +136,19 @@ def check(
     checker.judge_loops()
     checker.judge_together()
     add_global_memory(report, func, given, found, launch)
-    report.seconds = time.perf_counter() - start
-    if save is not None and report.failures:
-        report.failures[0].save(save)
     return report
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Runs leave hardly any cycles, and each full pass of the collector looks at all that the process has."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Checker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from warploom.check.cases import MOST_PROGRAMS, Case, Runs
 from warploom.check.recurrence import Recurrences
@@ -42,6 +42,7 @@ class Search:
         self.runs, self.report, self.cases = checker.runs, checker.report, cases
         self.is_cut = False  # did the steps not suffice?
         self._end = 0  # the steps after which it is over
+        self._made: dict[Any, tuple[Case | None, tuple[int, ...]]] = {}  # of wishes beside an input
 
     @property
     def longest(self) -> Case:
@@ -59,10 +60,10 @@ class Search:
 
     def run(self, base: Case, wish: Wish) -> None:
         """Runs an input with what is wished for, also with other numbers in parts of an array."""
+        if self.is_over():
+            return
         case, programs = self.made(base, wish)
         if case is None:
-            return
-        if self.is_over():
             return
         self.checker.run(case, programs)
         for i in wish.numbers:
@@ -80,6 +81,12 @@ class Search:
 
     def made(self, base: Case, wish: Wish) -> tuple[Case | None, tuple[int, ...]]:
         """The input, and the programs of it to be run (none: all)."""
+        key = base, tuple(sorted(wish.numbers.items())), tuple(sorted(wish.ids.items()))
+        if key not in self._made:
+            self._made[key] = self._make(base, wish)
+        return self._made[key]
+
+    def _make(self, base: Case, wish: Wish) -> tuple[Case | None, tuple[int, ...]]:
         case = self.steering.changed(base, wish.numbers)
         if wish.ids:
             wanted = [wish.ids.get(axis, 0) for axis in range(3)]
