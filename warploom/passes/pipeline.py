@@ -17,6 +17,7 @@ from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
 from warploom.passes.placed.limit_unrolling import limit_unrolling
+from warploom.passes.placed.order_by_registers import order_by_registers
 from warploom.passes.placed.pipeline_unaligned_loads import (
     has_unaligned_loads,
     pipeline_unaligned_loads,
@@ -24,6 +25,7 @@ from warploom.passes.placed.pipeline_unaligned_loads import (
 from warploom.passes.placed.place_fences import place_fences
 from warploom.passes.placed.place_grid_wait import place_grid_wait
 from warploom.passes.placed.place_warp_syncs import place_warp_syncs
+from warploom.passes.placed.reload_slots import reload_slots
 from warploom.passes.task.fuse_dots import fuse_dots
 from warploom.passes.task.insert_channels import insert_channels
 from warploom.passes.task.partition_data import partition_data
@@ -243,8 +245,10 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
     _row(order_atomics, Level.WARP, _has_atomics),
+    _row(reload_slots, Level.WARP, lambda f, r: r.schedule is not None),
     _row(assign_layouts, Level.WARP),
     _row(drop_private_syncs, Level.WARP, lambda f, r: guards_memory(f)),
+    _row(order_by_registers, Level.WARP),
     _row(limit_unrolling, Level.WARP),
     _row(place_fences, Level.WARP),
     _row(allocate_shared, Level.PLACED),

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.analysis.contiguity import with_runs
-from warploom.analysis.facts import facts_of
+from warploom.analysis.facts import Facts, facts_of
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import control, task, tile
@@ -57,7 +57,7 @@ def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Fun
     for o in func.body.ops:
         if o.kind is task.tasks:
             regions = tuple(
-                _placed(TaskLayouts(r, w * target.warp_size >> LANE_BITS, facts))
+                _Writer(decided(r, w * target.warp_size, facts)).region(r, ())
                 for r, w in zip(o.regions, o.attrs["warps"], strict=True)
             )
             for r in regions:
@@ -95,16 +95,17 @@ def _with_layout(t: Type, layout: Layout) -> Type:
     return t
 
 
-def _placed(t: TaskLayouts) -> Region:
-    """The task's region with layouts."""
-    ops = [o for o in walk(t.region) if tiles(o) or (o.regions and _touches(o))]
+def decided(region: Region, threads: int, facts: Facts) -> TaskLayouts:
+    """The layouts of a task's tiles, of so many threads a replica."""
+    t = TaskLayouts(region, threads >> LANE_BITS, facts)
+    ops = [o for o in walk(region) if tiles(o) or (o.regions and _touches(o))]
     for o in ops:
         RULES[o.kind].relate(t, o)
     t.decide()
     for o in ops:  # cuts and reshapes may not be able to give what was hoped for
         if RULES[o.kind].searches:
             (t.layout[o.result],) = RULES[o.kind].settle(t, o).results  # type: ignore[assignment]
-    return _Writer(t).region(t.region, ())
+    return t
 
 
 @dataclass

@@ -1,0 +1,91 @@
+"""Tasks whose tiles take more registers than a thread has: slots are read anew, and ops are ordered by what is held."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e.road import array, check_equal, filled
+from warploom.check import Verdict
+from warploom.ir.core import Func
+from warploom.ir.ops import control, smem, tile
+from warploom.passes.placed.register_pressure import Pressure, limit_of, part_of
+from warploom.runtime.compiled import CompiledKernel
+from warploom.target import SM_90A
+
+
+@wl.jit
+def summed(v_ptr: Any, h_ptr: Any, g_ptr: Any, o_ptr: Any, s_ptr: Any) -> None:
+    """Products with a state that is summed up as well, scaled by what was loaded before, and their running sum."""
+    rows = tl.arange(0, 64)
+    columns = tl.arange(0, 64)
+    g = tl.load(g_ptr + rows[:, None] * 64 + columns[None, :])
+    acc = tl.zeros((64, 64), tl.float32)
+    norm = tl.zeros((64,), tl.float32)
+    for i in range(2):
+        k = i * 64 + tl.arange(0, 64)
+        v = tl.load(v_ptr + rows[:, None] * 128 + k[None, :])
+        h = tl.load(h_ptr + k[:, None] * 64 + columns[None, :])
+        norm += tl.sum(h * h, axis=0)
+        acc = tl.dot(v, h.to(tl.bfloat16), acc)
+    y = acc * (g + 1.0)
+    total = tl.cumsum(y, axis=0) + norm[None, :]
+    tl.store(o_ptr + rows[:, None] * 64 + columns[None, :], y)
+    tl.store(s_ptr + rows[:, None] * 64 + columns[None, :], total)
+
+
+def arguments() -> list[Any]:
+    random = np.random.default_rng(0)
+
+    def integers(*shape: int, dtype: Any = np.float32) -> Any:
+        return filled(random.integers(-2, 3, shape), dtype)
+
+    out = [array((64, 64), np.float32) for _ in range(2)]
+    return [integers(64, 128, dtype=ml_dtypes.bfloat16), integers(128, 64), integers(64, 64), *out]
+
+
+def peak(func: Func) -> int:
+    """What the tasks of a function with layouts are estimated to hold."""
+    regions = [r for o in func.body.ops for r in o.regions]
+    return max(
+        Pressure(r, lambda v: part_of(v, getattr(v.type, "layout", None))).peak(r) for r in regions
+    )
+
+
+@lru_cache
+def equal(warps: int) -> CompiledKernel:
+    return check_equal(summed, arguments(), 1, {"num_warps": warps})[0]
+
+
+def at(compiled: CompiledKernel, name: str) -> Func:
+    """The function after a pass."""
+    return dict(compiled.lowered.steps)[name]
+
+
+def test_tasks_that_hold_too_much_load_slots_anew_and_are_ordered() -> None:
+    compiled = equal(2)
+    placed = compiled.lowered.placed
+    states = [o for o in placed.body.by_kind[smem.shared_load] if o.result.type.shape[0] == 64]
+    slots = [o.operands[0] for o in states]
+    assert len(slots) == len(set(slots)) + 1  # the state, for its sum and for the products
+    limit = limit_of(SM_90A)
+    assert peak(at(compiled, "assign_layouts")) > limit >= peak(at(compiled, "order_by_registers"))
+    (main,) = (r for o in placed.body.ops for r in o.regions)
+    kinds = [o.kind for o in main.ops]
+    last = max(i for i, k in enumerate(kinds) if k is control.for_)
+    assert kinds.index(tile.load_box) > last  # what is read after the loop alone
+
+
+def test_it_is_proved() -> None:
+    assert equal(2).check().verdict is Verdict.PROVED
+
+
+def test_tasks_that_fit_are_left_alone() -> None:
+    compiled = equal(4)
+    assert at(compiled, "reload_slots") is at(compiled, "merge_elects")
+    assert at(compiled, "order_by_registers") is at(compiled, "assign_layouts")

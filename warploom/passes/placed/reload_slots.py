@@ -1,0 +1,152 @@
+"""Loads what several ops read of a slot anew for each of them, where registers are short.
+
+Order: before assign_layouts, which finds a layout for each of the loads.  Scripts say themselves what they
+load.
+Changes: chunked linear attention of others: states that are summed up and multiplied, decays that many small
+dots use.
+
+before:  %h = shared_load(%slot)               after:  %h = shared_load(%slot)
+         %s = reduce(mul(%h, %h))                      %s = reduce(mul(%h, %h))
+         mbarrier_arrive(%empty, %i)                   %h1 = shared_load(%slot)
+         %x = cast(%h) {dtype=bf16}                    %x = cast(%h1) {dtype=bf16}
+                                                       mbarrier_arrive(%empty, %i)
+
+A thread that needs more registers than it has keeps such tiles in local memory, which costs a store and a
+load; in the slot they lie already, and each reader takes the layout that suits it (a right operand's is
+repeated in all warps that share its columns).  The slot is given back after its last reader, if nothing but
+waits for other slots, arithmetic and accesses to global memory are between.  A task is left alone unless its
+tiles are estimated to take more registers than a thread has, and then if this does not lower them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from warploom.analysis.facts import Facts, facts_of
+from warploom.ir.analysis import definitions
+from warploom.ir.core import Family, Func, Op, Region, Value
+from warploom.ir.ops import control, mbarrier, smem, task, tile
+from warploom.ir.rewrite import Env, clone_op, substitute_operands, with_regions
+from warploom.passes.placed.assign_layouts import decided
+from warploom.passes.placed.register_pressure import Pressure, limit_of, part_of
+from warploom.passes.tile.canonicalize.cleanup import drop_dead
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+# What a slot's return may wait for: the next slots of other rings, which their producers bring whether or not
+# it is given back.
+_PASSABLE = frozenset(
+    {mbarrier.mbarrier_wait, mbarrier.mbarrier_arrive, smem.fence_async, tile.store, tile.store_box}
+)
+
+
+def reload_slots(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring."""
+    facts = facts_of(func)
+    ops = []
+    for o in func.body.ops:
+        if o.kind is task.tasks:
+            rows = zip(o.attrs["warps"], o.regions, strict=True)
+            regions = tuple(_task(r, warps, facts, target) for warps, r in rows)
+            o = o if regions == o.regions else o.with_(regions=regions)
+        ops.append(o)
+    if ops == list(func.body.ops):
+        return func
+    return drop_dead(func.with_(body=Region(func.body.params, tuple(ops))))
+
+
+def _task(r: Region, warps: int, facts: Facts, target: Target) -> Region:
+    if not r.by_kind.get(tile.dot) or not r.by_kind.get(smem.shared_load):
+        return r
+    limit = limit_of(target)
+
+    def over(x: Region) -> int:
+        t = decided(x, warps * target.warp_size, facts)
+        return Pressure(x, lambda v: part_of(v, t.layout.get(v))).excess(x, x.ops, limit)
+
+    before = over(r)
+    if not before:
+        return r
+    after = _Reload(definitions(r)).region(r)
+    return after if over(after) < before else r
+
+
+@dataclass
+class _Reload:
+    """Writes a task's region.  made: the op that makes each value.  at: for an op what it reads that is
+    loaded anew, and the ops that do it."""
+
+    made: Mapping[Value, Op]
+    at: dict[Op, list[tuple[Value, tuple[Op, ...]]]] = field(default_factory=dict)
+
+    def region(self, r: Region) -> Region:
+        ops = list(r.ops)
+        for o in r.ops:
+            if o.kind is smem.shared_load:
+                ops = self.plan(ops, o)
+        return Region(r.params, tuple(x for o in ops for x in self.written(o)))
+
+    def written(self, o: Op) -> list[Op]:
+        """The op, after loads of what it reads anew."""
+        new: list[Op] = []
+        env: Env = {}
+        for v, chain in self.at.get(o, ()):
+            inner: Env = {}
+            new += (clone_op(x, inner) for x in chain)
+            env[v] = inner[v]
+        return [*new, with_regions(substitute_operands(o, env), self.region)]
+
+    def plan(self, ops: list[Op], load: Op) -> list[Op]:
+        """Notes the readers of a load that load anew; the ops, with the slot given back after the last of
+        them."""
+        at = ops.index(load)
+        index = (
+            set(self.made[load.operands[0]].operands[1:])
+            if load.operands[0] in self.made
+            else set()
+        )
+        chains: dict[Value, tuple[Op, ...]] = {load.result: (load,)}  # what follows from it alone
+        readers: list[tuple[Op, Value]] = []
+        last = at
+        kept: list[Op] = []  # what gives the slot back before its last reader
+        waiting: list[Op] = []
+        for i, o in enumerate(ops[at + 1 :], at + 1):
+            if not _is_passable(o):
+                break
+            if o.kind is mbarrier.mbarrier_arrive and index & set(o.operands):
+                if o.attrs.get("by") == "one" or not o.attrs.get("synced", True):
+                    break  # what the threads meet for stands before it
+                waiting.append(o)
+            if _is_chain(o) and o.operands[0] in chains:
+                chains[o.result] = (*chains[o.operands[0]], o)
+                continue
+            here = [(x, v) for x in o.all_ops for v in dict.fromkeys(x.operands) if v in chains]
+            if here:
+                readers += here
+                last, kept = i, [*kept, *waiting]
+                waiting = []
+        if len(readers) < 2:
+            return ops
+        for o, v in readers[1:]:
+            self.at.setdefault(o, []).append((v, chains[v]))
+        late: list[Op] = []
+        for o in kept:
+            i = ops.index(o)
+            before, after = ops[i - 1], ops[i + 1]
+            if before.kind is smem.fence_async:
+                late.append(
+                    before if after.kind is not mbarrier.mbarrier_arrive else before.with_()
+                )
+            late.append(o)
+        return [*(o for o in ops[: last + 1] if o not in late), *late, *ops[last + 1 :]]
+
+
+def _is_passable(o: Op) -> bool:
+    acting = (x for x in o.all_ops if x.kind.acts)
+    return o.kind not in control.LOOPS and all(x.kind in _PASSABLE for x in acting)
+
+
+def _is_chain(o: Op) -> bool:
+    """Does its result follow from one tile alone, element by element or in other places?"""
+    return len(o.operands) == 1 and o.kind.family in (Family.POINTWISE, Family.MOVE)
