@@ -155,7 +155,7 @@ def test_the_last_block_may_end_early(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("depth", "steps_cut"),
-    diagonals(2, [1, 2, 3], [(0, 0), (1, 0), (1, 1), (3, 1), (4, 4), (7, 3)]),
+    diagonals(2, [1, 2, 3], [(0, 0), (2, 0), (2, 2), (3, 2), (4, 4), (7, 3)]),
 )
 def test_loops_that_follow_share_slots(depth: int, steps_cut: tuple[int, int]) -> None:
     """One ring, whose cursor the second loop takes where the first one left it."""

@@ -145,6 +145,19 @@ def test_the_depth_of_a_loop_counts_before_the_launchs() -> None:
     road.check_equal(road.tile(text), args, 2)
 
 
+@pytest.mark.parametrize("groups", [0, 1])
+def test_a_ring_has_no_more_slots_than_are_filled(groups: int) -> None:
+    """Two iterations of one tile: each slot is filled once.  A producer goes on with the next tile's."""
+    text = kernels.gemm(128, 128, 64)
+    text = text.replace("%ku = add(%K, %c63)", "%ku = add(%c64, %c64)")
+    alone = text.replace("for(%first, %tiles, %programs) do", "for(%c0, %c1, %c1) do")
+    schedule = chosen(alone, num_consumer_groups=groups)
+    assert [c.depth for c in schedule.channels] == [2]
+    assert because(schedule, "2 slots") == "its loop has no more iterations"
+    (ring,) = chosen(text, num_consumer_groups=groups).channels
+    assert ring.depth > 2 if groups else ring.depth == 2
+
+
 def test_rings_of_nested_loops_have_depths_of_their_own() -> None:
     text = kernels.attention().replace(
         "for(%first, %tiles, %programs)", "for(%first, %tiles, %programs) {num_stages=2}"

@@ -15,7 +15,7 @@ from warploom.analysis.facts import Facts
 from warploom.ir.core import Builder, Op, OpKind, Region, Type, Value
 from warploom.ir.fold import Number, fold, wrap
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.rewrite import substitute
+from warploom.ir.rewrite import inline, substitute
 from warploom.ir.types import DType, Tile, dtype_of, i1
 from warploom.passes.tile.canonicalize.unit_axes import simplify_units
 
@@ -320,7 +320,17 @@ class Simplifier:
         lo, hi = (self.number(v) for v in o.operands[:2])
         if lo is not None and hi is not None and lo >= hi:
             return o.operands[3:]
+        if self.at_tile and self._runs_once(o):
+            return inline(b, o.regions[0], (o.operands[0], *o.operands[3:]))
         return self._without_constants(o, b)
+
+    def _runs_once(self, o: Op) -> bool:
+        """Is o a loop of exactly one iteration, of which the user asks nothing?  Then its body is better
+        off without: what it loads needs no ring, and the ops around it are in one block with it."""
+        lo, hi, step = (self.number(v) for v in o.operands[:3])
+        if lo is None or hi is None or step is None or not lo < hi <= lo + step:
+            return False
+        return o.attrs.get("num_stages") is None and not o.attrs.get("warp_specialize")
 
     def _while(self, o: Op, b: Builder) -> Replacement:
         return self._without_constants(o, b) or self._counted(o, b)
