@@ -111,9 +111,11 @@ class CompileError(ReportedError):
 
 
 class SharedMemoryError(CompileError):
-    """Shared memory is short.  unplanned: bytes that the chooser couldn't know of when it dealt it out."""
+    """Shared memory is short.  unplanned: bytes that the chooser couldn't know of when it dealt it out;
+    widest: ids of loads without whose slots there might be room, None where a knob asks for too much."""
 
     unplanned: int = 0
+    widest: tuple[str, ...] | None = None
 
 
 class LaunchError(ReportedError):

@@ -28,7 +28,7 @@ class Context:
     """A canonical, numbered TILE function with what is asked of it, and the reasons recorded until now.
 
     headroom: registers to leave beyond the estimate.  ctas_per_sm: occupancy; the target is one CTA's
-    part of a multiprocessor.
+    part of a multiprocessor.  held: where shared memory is short, loads that get no slots.
     """
 
     func: Func
@@ -37,6 +37,7 @@ class Context:
     headroom: Headroom = field(default_factory=Headroom)
     reasons: list[Reason] = field(default_factory=list)
     ctas_per_sm: int = 1
+    held: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
@@ -51,6 +52,12 @@ class Context:
         """The same without reasons, for another schedule of it: the analyses are shared."""
         other = copy.copy(self)
         other.reasons = []
+        return other
+
+    def holding(self, loads: Iterable[str]) -> Context:
+        """The same where these loads go to registers, whoever uses them."""
+        other = self.afresh()
+        other.held = (self.held or frozenset()) | {*loads}
         return other
 
     def sharing(self, n: int) -> Context:

@@ -13,7 +13,7 @@ import hashlib
 from dataclasses import replace
 
 from warploom.analysis import single_trip
-from warploom.errors import CompileError
+from warploom.errors import CompileError, SharedMemoryError
 from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
@@ -71,7 +71,23 @@ def choose(
     """
     context = Context(func, knobs, target, headroom or Headroom())
     launch = launch or Launch()
-    return split_k.with_split_k(context, _chosen(context, launch), launch)
+    return split_k.with_split_k(context, _with_room(context, launch), launch)
+
+
+def _with_room(context: Context, launch: Launch) -> Schedule:
+    """The schedule of one program; where shared memory has no room for a slot of each ring, the widest loads
+    go to registers."""
+    try:
+        return _chosen(context, launch)
+    except SharedMemoryError as refusal:
+        held, more = context, refusal.widest
+        while more is not None:
+            held = held.holding(more)
+            try:
+                return _chosen(held, launch)
+            except CompileError as e:
+                more = (isinstance(e, SharedMemoryError) and e.widest) or None
+        raise
 
 
 def _chosen(context: Context, launch: Launch) -> Schedule:

@@ -13,7 +13,7 @@ from math import prod
 
 from warploom.analysis.scalars import NUMBER_DEPTH, SLOT_BYTES
 from warploom.analysis.trip_counts import most_trips
-from warploom.errors import CompileError, Loc
+from warploom.errors import CompileError, Loc, SharedMemoryError
 from warploom.ir.core import Op
 from warploom.ir.ops import control
 from warploom.ir.ops.cluster import cluster_of, cluster_sum
@@ -30,6 +30,7 @@ MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
 LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is transposed
 ENOUGH_SLOTS = 3  # of a ring in a loop: with fewer, rings that can are shared widely
 _NO_MORE = "its loop has no more iterations"
+MOST_HELD = 8  # loads that go to registers where shared memory is short
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
 
 
@@ -270,20 +271,20 @@ class Memory:
             )
 
     def operand_staging(self) -> int:
-        """Bytes of right operands that are computed in registers and have to go back to shared memory."""
+        """Bytes of right operands that are computed in registers and have to go back to shared memory.  Where
+        room is short, one after the other in the same bytes: `allocate_shared` sees whether they can."""
         items = {o.result for o in self.vias}
-        total = 0
-        for o in self.context.dots:
-            v = o.operands[1]
-            if rings.viewed(self.context.structure, v) not in items:
-                total += rings.slot_bytes(v) * (
-                    self.partition.replicas // self.partition.parts(o)[1]
-                )
-        return total
+        each = [
+            rings.slot_bytes(o.operands[1])
+            * (self.partition.replicas // self.partition.parts(o)[1])
+            for o in self.context.dots
+            if rings.viewed(self.context.structure, o.operands[1]) not in items
+        ]
+        return max(each, default=0) if self.context.held is not None else sum(each)
 
     def memory_error(
         self, need: int, depths: list[int], slot: list[int], wishes: list[_Wish]
-    ) -> CompileError:
+    ) -> SharedMemoryError:
         over = excess(need, 0, 0, self.context.target)
         by = next((w for w in wishes if w.exact and w.most > 1), None)
         depth = max(depths, default=1)
@@ -293,13 +294,29 @@ class Memory:
                 "lower split_k or the block sizes: CTA 0 holds a part of each other CTA's sums"
             )
         slots = "slot" if depth == 1 else "slots"
-        return CompileError(
+        error = SharedMemoryError(
             "shared-memory",
             f"rings of {depth} {slots} of {sum(slot)} bytes need {need} bytes of shared memory, "
             f"{over} more than there are ({self.context.target.shared_bytes}, less a reserve)",
             (by and by.loc) or self.context.dots[0].loc,
             help=f"lower {by.by} or the block sizes" if by else smaller,
         )
+        if by is None:
+            error.widest = self.widest(over)
+        return error
+
+    def widest(self, over: int) -> tuple[str, ...] | None:
+        """The widest loads, which registers can hold: as many as take so many bytes of slots.  None where
+        they are many, as of a loop of many steps unrolled: too much code."""
+        threads = self.context.target.warp_size * self.context.knobs.num_warps
+        most = (self.context.target.registers.per_thread + 1) // 2 * 4 * threads
+        sizes = {o: rings.slot_bytes(o.result) for g in self.groups for o in g}
+        found = []
+        for o, size in sorted(sizes.items(), key=lambda x: -x[1]):
+            if over > 0 and size <= most:
+                found.append(o.id)
+                over -= size
+        return tuple(found) if len(found) <= MOST_HELD else None
 
 
 Plans = tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]

@@ -161,6 +161,8 @@ class _Assigner:
         return self.why_not_ahead(o)
 
     def why_not_ahead(self, o: Op) -> str | None:
+        if o.id in (self.context.held or ()):
+            return "shared memory has no room for its slot"
         if o.attrs.get("volatile"):
             return "it is volatile"
         if o in self.context.aliased:
