@@ -28,6 +28,7 @@ from warploom.codegen.lower_tiles import (
     store_text,
 )
 from warploom.codegen.registers import Regs, c_type, read
+from warploom.codegen.text import all_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, combine, tile
@@ -127,8 +128,24 @@ class _Parts:
         return tuple(self.e.guarded(t, r, text, self.neutral) for text in texts)
 
     def combined(self, a: Names, b: Names, to: Names, *tests: str) -> None:
-        """Combines a and b into `to`, where the tests hold."""
-        self.e.line_if(tests, f"{self.function}({', '.join((*a, *b, *to))});")
+        """Combines a and b into `to`, where the tests hold.  A function of several steps is computed by all
+        lanes: branches around it would follow each other, where several runs can be scanned side by side."""
+        test = all_of(tests)
+        if not test or self.is_short:
+            self.e.line_if([test], f"{self.function}({', '.join((*a, *b, *to))});")
+            return
+        both = self.declared("both")
+        self.combined(a, b, both)
+        for name, value in zip(to, both, strict=True):
+            self.e.line(f"{name} = {test} ? {value} : {name};")
+
+    @property
+    def is_short(self) -> bool:
+        """Is the function one instruction?"""
+        o = self.o
+        return o.kind is tile.scan or (
+            len(combine.combination(o.attrs["combine"], self.dtypes).ops) == 1
+        )
 
     def declared(self, hint: str, values: Names | None = None) -> Names:
         """New variables."""
