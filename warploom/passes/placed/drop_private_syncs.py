@@ -1,4 +1,4 @@
-"""Drops barriers between accesses to global memory of which each thread makes those to its own elements only.
+"""Drops barriers between accesses that each thread makes to elements of its own.
 
 Order: behind assign_layouts, which says who holds which element, before allocate_shared, whose exchanges
 count on the barriers that are left.

@@ -11,7 +11,7 @@ from warploom.analysis.access import inner_axis
 from warploom.analysis.facts import Facts
 from warploom.ir.analysis import defined
 from warploom.ir.core import Op, Region, Type, Value, walk
-from warploom.ir.ops import smem, tile
+from warploom.ir.ops import combine, smem, tile
 from warploom.ir.ops.control import LOOPS
 from warploom.ir.types import InFlight, Pointer, Tile
 from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc, mma_acc, warp_grid
@@ -137,6 +137,7 @@ class TaskLayouts:
     chained: bool = False  # does a dot in registers multiply what is computed there?
     given: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators, by a line
     loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
+    scanned: set[Value] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._count_loops(self.region, 0)
@@ -146,6 +147,8 @@ class TaskLayouts:
                 self.chained |= any(x is None or x.kind is not smem.shared_load for x in made)
             if o.kind is tile.convert_layout and _is_accumulator(o.attrs["layout"]):
                 self.given[o.attrs["layout"].shape] = o.attrs["layout"]
+            if o.kind in (tile.scan, combine.scan_by):
+                self.scanned |= set(o.operands)
             if o.kind is smem.shared_store:
                 self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
 
@@ -220,9 +223,10 @@ class TaskLayouts:
 
     def _for_stores(self, v: Value, layout: Layout) -> Layout:
         """A layout for what is loaded: that of a store of wider elements, which would write half sectors,
-        where the load moves whole ones either way, and not more often than the store."""
-        shape = shape_of_tile(v)
-        for w in self._reached(v, layout):
+        where the load moves whole ones either way, and not more often than the store.  Not where it is
+        scanned on the way: elements that lie in more runs take so many times the steps."""
+        shape, reached = shape_of_tile(v), self._reached(v, layout)
+        for w in reached if self.scanned.isdisjoint(reached) else ():
             memory = self.written.get(w)
             wider = memory is not None and memory.itemsize > self.loaded[v].itemsize
             if memory is None or not wider or shape_of_tile(w) != shape:
