@@ -93,3 +93,62 @@ def test_a_loop_s_accesses_choose_their_width_and_full_rows_ask_nothing() -> Non
     text = body(compiled)
     assert "load_global128(" in text and "load_global64" not in text
     assert f"{columns} - " not in text and "_if(" not in text
+
+
+@wl.jit
+def decayed(g, o, d, dg, T, COLUMNS: tl.constexpr, B: tl.constexpr):
+    c = tl.program_id(0) * B + tl.arange(0, B)
+    mask = c < COLUMNS
+    at = (T - 1) * COLUMNS + c
+    h = tl.zeros((B,), tl.float32)
+    for i in range(T - 1, -1, -1):
+        decay = tl.load(g + at, mask=mask, other=0)
+        if i > 0:
+            before = tl.load(o + at - COLUMNS, mask=mask, other=0).to(tl.float32)
+        else:
+            before = tl.zeros((B,), tl.float32)
+        h = (h + tl.load(d + at, mask=mask, other=0)) * decay
+        tl.store(dg + at, h * before, mask=mask)
+        at -= COLUMNS
+
+
+def test_a_load_under_an_if_of_a_recurrence_is_masked() -> None:
+    """The first step has nothing before it, nor is anything loaded for it: the array begins there."""
+    rng = np.random.default_rng(2)
+    T, columns = 5, 100
+    g, d = (rng.integers(1, 3, (T, columns)).astype(np.float32) for _ in range(2))
+    o = rng.integers(-3, 4, (T, columns)).astype(bf16)
+    dg = np.full((T, columns), 7, np.float32)
+    compiled = simulated(decayed, g, o, d, dg, T, COLUMNS=columns, B=64, grid=2)
+    h, expected = np.zeros(columns, np.float32), np.zeros((T, columns), np.float32)
+    for i in reversed(range(T)):
+        h = (h + d[i]) * g[i]
+        expected[i] = h * (o[i - 1].astype(np.float32) if i else 0)
+    np.testing.assert_array_equal(dg, expected)
+    loop = body(compiled).partition("for (int")[2]
+    assert loop.count("load_global") == 3 and "} else {" not in loop
+
+
+@wl.jit
+def _logsum(a, b):
+    most = tl.maximum(a, b)
+    return most + tl.log(tl.exp(a - most) + tl.exp(b - most))
+
+
+@wl.jit
+def summed(x, out, places, B: tl.constexpr):
+    c = tl.arange(0, B)
+    v = tl.load(x + tl.program_id(0) * B + c)
+    tl.store(out + tl.program_id(0) * B + c, tl.associative_scan(v, 0, _logsum))
+    tl.store(places + tl.program_id(0) * B + c, (v + c).to(tl.int64))
+
+
+def test_a_scan_is_one_run_a_thread_and_no_branch() -> None:
+    """A store of i64 does not cut what a thread scans in two, and a long function stands under no condition."""
+    x = np.random.default_rng(3).standard_normal((2, 512)).astype(np.float32)
+    out, places = np.zeros_like(x), np.zeros(x.shape, np.int64)
+    compiled = simulated(summed, x, out, places, B=512, grid=2, num_warps=4)
+    np.testing.assert_allclose(out, np.log(np.exp(x).cumsum(1)), rtol=1e-4, atol=1e-5)
+    text = body(compiled)
+    assert text.count("__shfl_up_sync(~0u, upto") == 6  # 32 lanes, and one to the next
+    assert not [line for line in text.splitlines() if "if (" in line and "combine" in line]

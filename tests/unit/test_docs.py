@@ -106,8 +106,10 @@ def test_the_table_of_passes_is_current() -> None:
 
 
 def test_the_architecture_is_a_short_page() -> None:
-    """Three pages: what else there is to say stands in docs/internals."""
-    assert len((ROOT / "docs" / "architecture.md").read_text().split()) < 2_200
+    """Two pages and the table of passes: what else there is to say stands in docs/internals."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    before, after = text.split("<!-- passes")[0], text.split("<!-- /passes -->")[1]
+    assert len((before + after).split()) < 1_500
 
 
 def test_the_files_that_pages_name_exist() -> None:

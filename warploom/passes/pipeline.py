@@ -33,8 +33,10 @@ from warploom.passes.task.partition_tasks import partition_tasks
 from warploom.passes.task.pipeline_scalars import pipeline_scalars
 from warploom.passes.tile.apply_alignment_hints import apply_alignment_hints
 from warploom.passes.tile.canonicalize import canonicalize, number_ops
+from warploom.passes.tile.convert_ifs import convert_ifs
 from warploom.passes.tile.decode_scaled_dots import decode_scaled_dots, has_scaled_dots
 from warploom.passes.tile.deduplicate_loads import deduplicate_loads
+from warploom.passes.tile.hoist_stores import has_no_dots, hoist_stores
 from warploom.passes.tile.partition_ctas import partition_ctas
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
 from warploom.passes.tile.recover_boxes import recover_boxes
@@ -210,6 +212,8 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(recover_boxes, Level.TILE, _structured),
     _row(apply_alignment_hints, Level.TILE),
     _row(deduplicate_loads, Level.TILE),
+    _row(convert_ifs, Level.TILE),
+    _row(hoist_stores, Level.TILE, lambda f, r: has_no_dots(f)),
     Pass("canonicalize", lambda f, r: canonicalize(f, None, r.target), Level.TILE, _structured),
     Choice("choose_cluster", _choose_cluster),
     Pass(
