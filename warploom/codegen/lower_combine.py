@@ -18,12 +18,10 @@ from warploom.codegen.context import Emitter, Lowering
 from warploom.codegen.lower_arith import expression, literal
 from warploom.codegen.lower_casts import converted, paren, rounded, same_bits
 from warploom.codegen.lower_tiles import (
-    COMBINE,
     Ints,
     at_register,
     crossing,
     groups,
-    identity,
     load_text,
     store_text,
 )
@@ -48,7 +46,7 @@ def _function(e: Emitter, o: Op) -> str:
     """The name of the emitted function `name(a…, b…, result&…)`; results may be arguments as well."""
     if o.kind is tile.scan:
         elem = dtype_of(o.result.type)
-        c, text = c_type(elem), expression(COMBINE[o.attrs["fn"]], elem, "a0", "b0")
+        c, text = c_type(elem), expression(tile.COMBINES[o.attrs["fn"]], elem, "a0", "b0")
         return _defined(e, f"{c} a0, {c} b0, {c}& r0", [f"  r0 = {text};"])
     dtypes = tuple(dtype_of(v.type) for v in o.operands)
     how = combine.combination(o.attrs["combine"], dtypes)
@@ -116,7 +114,9 @@ class _Parts:
         if overhangs and o.kind is not tile.scan:
             raise InternalError(f"codegen: {t.layout} has places outside of {t}")
         dtypes = tuple(dtype_of(v.type) for v in o.operands)
-        neutral = identity(o.attrs["fn"], dtypes[0]) if o.kind is tile.scan else None
+        neutral = None
+        if o.kind is tile.scan:
+            neutral = literal(tile.neutral(o.attrs["fn"], dtypes[0]), dtypes[0])
         return cls(e, o, dtypes, t.layout, _function(e, o), neutral)
 
     def elements(self, sources: Sequence[Regs], r: int) -> Names:

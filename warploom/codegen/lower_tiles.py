@@ -16,7 +16,7 @@ from warploom.codegen.lower_memory import load_tile, store_tile
 from warploom.codegen.registers import Element, Regs, c_type, pack, per_word, read
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import arith, tile
+from warploom.ir.ops import tile
 from warploom.ir.ops.tile import concat_offsets
 from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
@@ -122,29 +122,6 @@ def _arange(e: Emitter, o: Op) -> None:
 
 # ---- reductions
 
-COMBINE = {
-    "add": arith.add, "mul": arith.mul, "max": arith.maximum, "min": arith.minimum,
-    "and": arith.and_, "or": arith.or_, "xor": arith.xor,
-}  # fmt: skip
-
-
-def identity(fn: str, elem: DType) -> str:
-    """What leaves every operand of the reduction unchanged."""
-    if fn in ("add", "or", "xor"):
-        return literal(0, elem)
-    if fn == "mul":
-        return literal(1, elem)
-    if elem.is_float:
-        return literal(float("-inf" if fn == "max" else "inf"), elem)
-    if elem.name == "i1":
-        return literal(fn in ("and", "min"), elem)
-    signed = elem.kind == "int"
-    low = -(1 << (elem.bits - 1)) if signed else 0
-    high = (1 << (elem.bits - signed)) - 1
-    if fn == "and":
-        return literal(-1 if signed else high, elem)
-    return literal(low if fn == "max" else high, elem)
-
 
 def _reduce(e: Emitter, o: Op) -> None:
     """In the thread, then across lanes by shuffles, then across warps through scratch."""
@@ -152,7 +129,7 @@ def _reduce(e: Emitter, o: Op) -> None:
     t = x.type
     assert isinstance(t, Tile)
     axis, elem, layout = o.attrs["axis"], t.dtype, t.layout
-    kind = COMBINE[o.attrs["fn"]]
+    kind = tile.COMBINES[o.attrs["fn"]]
 
     def combine(a: str, b: str) -> str:
         return expression(kind, elem, paren(a), paren(b))
@@ -167,7 +144,7 @@ def _reduce(e: Emitter, o: Op) -> None:
         values = []
         for r in members:
             value = read(source.elements[r], elem)
-            values.append(e.guarded(t, r, value, identity(o.attrs["fn"], elem)))
+            values.append(e.guarded(t, r, value, literal(tile.neutral(o.attrs["fn"], elem), elem)))
         while len(values) > 1:  # a tree
             values = [
                 combine(values[j], values[j + 1]) if j + 1 < len(values) else values[j]

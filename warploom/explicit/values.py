@@ -294,11 +294,8 @@ def _truths(x: Operand, dim: Any, keepdim: Any, fn: str) -> Any:
     return emitter.cast(linear.reduced(numbers, dim, keepdim, fn), i1)
 
 
-FNS = ("add", "mul", "max", "min", "and", "or", "xor")
-
-
 def _scanned(x: Value, dim: Any, fn: str, exclusive: Any, reverse: Any) -> Any:
-    one_of("scan", "op", fn, *FNS)
+    one_of("scan", "op", fn, *tile.COMBINES)
     found = linear.scanned(x, dim, reverse, fn)
     if not static_bool(exclusive, "exclusive"):
         return found
@@ -310,21 +307,11 @@ def _scanned(x: Value, dim: Any, fn: str, exclusive: Any, reverse: Any) -> Any:
     inside = emitter.binary("+", at, step)
     inside = elementwise.clamp(inside, 0, shape[axis] - 1) if shape[axis] > 1 else at
     moved = combine.gather(found, inside, axis)
-    neutral = _neutral(fn, cast(DType, cast(Tile, x.type).elem))
     return emitter.select(
-        emitter.binary("==", at, first), emitter.cast(neutral, emitter.number(x)), moved
+        emitter.binary("==", at, first),
+        emitter.cast(tile.neutral(fn, emitter.number(x)), emitter.number(x)),
+        moved,
     )
-
-
-def _neutral(fn: str, d: DType) -> int | float:
-    """What combines with anything to that."""
-    if fn in ("max", "min"):
-        if d.is_float:
-            return -math.inf if fn == "max" else math.inf
-        bits = d.bits - (d.kind == "int")
-        low, high = (-(1 << bits) if d.kind == "int" else 0), (1 << bits) - 1
-        return low if fn == "max" else high
-    return {"mul": 1, "and": -1 if d.kind == "int" else (1 << d.bits) - 1}.get(fn, 0)
 
 
 def _repeated(x: Operand, times: tuple[int, ...], whole: bool) -> Any:

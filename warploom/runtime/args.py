@@ -457,6 +457,20 @@ def fields_of(name: str, value: Any) -> tuple[Field, ...]:
     )
 
 
+def device_of(fields: Iterable[Field], name: str) -> int:
+    """The device of all arrays of a call; CPU where it has none.  Raises LaunchError on a mixture."""
+    arrays = {f.name: f.array.device for f in fields if f.array is not None}
+    devices = set(arrays.values())
+    if len(devices) <= 1:
+        return next(iter(devices), CPU)
+    told = (f"{n} on {'the CPU' if d == CPU else f'device {d}'}" for n, d in arrays.items())
+    raise LaunchError(
+        "mixed-devices",
+        f"the arrays of {name} are in different places: {', '.join(told)}",
+        help="move all of them to one device (tensor.cuda())",
+    )
+
+
 def is_passed(value: Any) -> bool:
     """Whether a tuple's item is an argument: an array or a number.  All else is known while compiling."""
     kind = type(value)

@@ -21,7 +21,7 @@ from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import exact
-from warploom.runtime.args import CPU, KEYS, TensorDescriptor, device_among, span
+from warploom.runtime.args import CPU, KEYS, TensorDescriptor, device_among, device_of, span
 from warploom.runtime.binding import Call
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dtypes import ITEM_BYTES
@@ -328,19 +328,7 @@ class JITFunction(KernelNames, Launched):
 
     def device_of(self, call: Call) -> int:
         """The device of all arrays; CPU where the call has none.  Raises LaunchError on a mixture."""
-        devices = {f.array.device for f in call.fields if f.array is not None}
-        if len(devices) <= 1:
-            return next(iter(devices), CPU)
-        places = ", ".join(
-            f"{f.name} on {'the CPU' if f.array.device == CPU else f'device {f.array.device}'}"
-            for f in call.fields
-            if f.array is not None
-        )
-        raise LaunchError(
-            "mixed-devices",
-            f"the arrays of {self.fn.__name__} are in different places: {places}",
-            help="move all of them to one device (tensor.cuda())",
-        )
+        return device_of(call.fields, self.fn.__name__)
 
     # ---- variants
 

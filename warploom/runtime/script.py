@@ -31,6 +31,7 @@ from warploom.runtime.args import (
     Field,
     Spec,
     TensorDescriptor,
+    device_of,
     divisor,
     fields_of,
     pointer_spec,
@@ -178,7 +179,7 @@ class Script(ScriptBase):
     @user_facing
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Hit | None:
         call = self.bind(args, kwargs)
-        device = _device_of(call, type(self).__name__)
+        device = device_of(call.fields, type(self).__name__)
         if device == CPU:
             grid = grid_of(self._lowered(self._request(call, DEFAULT.name)).placed, _numbers(call))
             if 0 not in grid:
@@ -293,7 +294,7 @@ class Script(ScriptBase):
         kernel = self._compiled(self._request(call, DEFAULT.name))
         asked, device = (
             asked_for(kernel.plan.workspaces, call.values()),
-            _device_of(call, kernel.name),
+            device_of(call.fields, kernel.name),
         )
         own = on_host(asked) if device == CPU else on_device(asked, device)
         values = [f.value for f in (*call.fields, *own)]
@@ -378,17 +379,6 @@ def _spec(array: Array | None, value: Any, annotation: DType | Pointer, what: st
     return Spec("scalar", annotation.name, Fact(divisor(n), 1 if n == 1 else None))
 
 
-def _device_of(call: Call, name: str) -> int:
-    devices = {f.array.device for f in call.fields if f.array is not None}
-    if len(devices) > 1:
-        raise LaunchError(
-            "mixed-devices",
-            f"the arrays of {name} are on devices {sorted(devices)} (-1: the CPU)",
-            help="move them to one device",
-        )
-    return next(iter(devices), CPU)
-
-
 def _numbers(call: Call) -> tuple[Any, ...]:
     """What the grid is computed from: numbers (addresses don't matter)."""
     return tuple(0 if f.array is not None else f.value for f in call.fields)
@@ -452,7 +442,7 @@ class TunedScript:
 
     def _tune(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Script:
         name = type(self.scripts[0]).__name__
-        device = _device_of(call, name)
+        device = device_of(call.fields, name)
         if device == CPU or len(self.scripts) == 1:
             first: Script = self.scripts[0]
             return first

@@ -17,7 +17,7 @@ import numpy as np
 
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, combine, scaled, task, tile
-from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64, pointee_of
+from warploom.ir.types import Pointer, dtype_of, elem_of, f64, pointee_of
 from warploom.sim import ptx, special
 from warploom.sim import scaled as scales
 from warploom.sim.addresses import address_of, pointer_at
@@ -52,7 +52,7 @@ def _arithmetic(ints: Fn, floats: Fn | None = None) -> Fn:
         fn = floats or ints
         if _is_narrow(o):
             wide = fn(*(np.asarray(x).astype(np.float32) for x in xs))
-            return wide if wide.dtype == np.bool_ else _narrow(wide, dtype_of(o.result.type))
+            return wide if wide.dtype == np.bool_ else round_to(wide, dtype_of(o.result.type))
         return fn(*xs)
 
     def quiet(o: Op, *xs: Any) -> Any:
@@ -70,10 +70,6 @@ def prepared(o: Op) -> Fn:
         value = _const(o)
         return lambda: value
     return partial(PURE[o.kind], o)
-
-
-def _narrow(x: Any, dtype: DType) -> Any:
-    return round_to(x, dtype)
 
 
 # By operators, which a NumPy scalar takes a tenth of the time for that a ufunc does.
@@ -199,74 +195,28 @@ def _select(o: Op, c: Any, x: Any, y: Any) -> Any:
     return np.where(c, x, y) if isinstance(c, np.ndarray) and c.ndim else (x if c else y)
 
 
-@_pure(arith.cast)
-def _cast(o: Op, x: Any) -> Any:
-    return round_to(x, o.attrs["dtype"])
-
-
 @_pure(arith.bitcast)
 def _bitcast(o: Op, x: Any) -> Any:
     return np.ascontiguousarray(x).view(o.attrs["dtype"].numpy).reshape(np.shape(x))[()]
 
 
-@_pure(arith.decode)
-def _decode(o: Op, x: Any) -> Any:
-    return scales.FLOATS.number(o, x)
-
-
-@_pure(arith.addptr)
-def _addptr(o: Op, p: Any, offset: Any) -> Any:
-    return p + offset.astype(np.int64)
-
-
-@_pure(arith.int_to_ptr)
-def _int_to_ptr(o: Op, x: Any) -> Any:
-    return pointer_at(x, o.attrs["dtype"].bytes)
-
-
-@_pure(arith.ptr_to_int)
-def _ptr_to_int(o: Op, p: Any) -> Any:
-    return address_of(p, pointee_of(o.operands[0].type).bytes)
-
-
-@_pure(arith.inline_asm)
-def _inline_asm(o: Op, *xs: Any) -> Any:
-    return ptx.elementwise(o, *xs)
-
-
-@_pure(tile.splat)
-def _splat(o: Op, x: Any) -> Any:
-    return np.full(o.attrs["shape"], x)
-
-
-@_pure(tile.arange)
-def _arange(o: Op) -> Any:
-    return np.arange(o.attrs["start"], o.attrs["end"], dtype=np.int32)
-
-
-@_pure(tile.expand_dims)
-def _expand_dims(o: Op, x: Any) -> Any:
-    return np.expand_dims(x, o.attrs["axis"])
-
-
-@_pure(tile.broadcast)
-def _broadcast(o: Op, x: Any) -> Any:
-    return np.broadcast_to(x, o.attrs["shape"])
-
-
-@_pure(tile.transpose)
-def _transpose(o: Op, x: Any) -> Any:
-    return np.transpose(x, o.attrs["perm"])
-
-
-@_pure(tile.reshape)
-def _reshape(o: Op, x: Any) -> Any:
-    return np.reshape(x, o.attrs["shape"])
-
-
-@_pure(task.relay)
-def _relay(o: Op, x: Any) -> Any:
-    return x
+PURE |= {
+    arith.cast: lambda o, x: round_to(x, o.attrs["dtype"]),
+    arith.decode: scales.FLOATS.number,
+    arith.addptr: lambda o, p, offset: p + offset.astype(np.int64),
+    arith.int_to_ptr: lambda o, x: pointer_at(x, o.attrs["dtype"].bytes),
+    arith.ptr_to_int: lambda o, p: address_of(p, pointee_of(o.operands[0].type).bytes),
+    arith.inline_asm: ptx.elementwise,
+    tile.splat: lambda o, x: np.full(o.attrs["shape"], x),
+    tile.arange: lambda o: np.arange(o.attrs["start"], o.attrs["end"], dtype=np.int32),
+    tile.expand_dims: lambda o, x: np.expand_dims(x, o.attrs["axis"]),
+    tile.broadcast: lambda o, x: np.broadcast_to(x, o.attrs["shape"]),
+    tile.transpose: lambda o, x: np.transpose(x, o.attrs["perm"]),
+    tile.reshape: lambda o, x: np.reshape(x, o.attrs["shape"]),
+    tile.concat: lambda o, *parts: np.concatenate(parts, o.attrs["axis"]),
+    tile.convert_layout: lambda o, x: x,
+    task.relay: lambda o, x: x,
+}
 
 
 @_pure(task.slice_block)
@@ -279,16 +229,6 @@ def _slice_block(o: Op, x: Any, *block: Any) -> Any:
 def _slice_tile(o: Op, x: Any) -> Any:
     offset, shape = o.attrs["offset"], o.attrs["shape"]
     return x[tuple(slice(a, a + n) for a, n in zip(offset, shape, strict=True))]
-
-
-@_pure(tile.concat)
-def _concat(o: Op, *parts: Any) -> Any:
-    return np.concatenate(parts, o.attrs["axis"])
-
-
-@_pure(tile.convert_layout)
-def _convert_layout(o: Op, x: Any) -> Any:
-    return x
 
 
 _REDUCE: dict[str, tuple[Any, Any]] = {  # on integers, on floats
@@ -310,7 +250,7 @@ def _reduce(o: Op, x: Any) -> Any:
         return ints.reduce(x, axis=o.attrs["axis"], dtype=dtype.numpy)
     wide = x if dtype == f64 else x.astype(np.float32)
     with np.errstate(all="ignore"):
-        return _narrow(floats.reduce(wide, axis=o.attrs["axis"]), dtype)
+        return round_to(floats.reduce(wide, axis=o.attrs["axis"]), dtype)
 
 
 @_pure(tile.scan)
@@ -324,7 +264,7 @@ def _scan(o: Op, x: Any) -> Any:
     else:
         wide = x if dtype == f64 else x.astype(np.float32)
         with np.errstate(all="ignore"):
-            found = _narrow(floats.accumulate(wide, axis=axis), dtype)
+            found = round_to(floats.accumulate(wide, axis=axis), dtype)
     return np.flip(found, axis) if o.attrs["reverse"] else found
 
 

@@ -146,13 +146,12 @@ def _brev(kind: str, x: Array) -> Any:
     )
 
 
-def _product(kind: str, x: Array, y: Array) -> Any:
-    return x.astype(object) * y.astype(object)
-
-
 # ---- rounding in a direction: rm down, rp up, rz to zero
 
-_DIRECTED = ("rm", "rp", "rz")
+
+def _direction(parts: list[str]) -> str | None:
+    """The one that an instruction names."""
+    return next((p for p in parts if p in ("rm", "rp", "rz")), None)
 
 
 def _root(x: Fraction) -> Fraction:
@@ -196,6 +195,11 @@ def _directed(way: str, op: str, xs: list[Array], to: Any) -> Array:
     return np.asarray(np.frompyfunc(one, len(xs), 1)(*numbers), to)
 
 
+def _fused(kind: str, x: Array, y: Array, *z: Array) -> Any:
+    """x · y, or x · y + z: rounded once where the result is written."""
+    return sum(z, start=_wide(x).astype(np.float64) * _wide(y))
+
+
 # Of operands read by the instruction's type; the result is written by it.
 _OPS: dict[str, Callable[..., Any]] = {
     "mov": lambda kind, x: x, "abs": _float(np.abs), "neg": _float(np.negative), "not": lambda kind, x: ~x,
@@ -207,16 +211,12 @@ _OPS: dict[str, Callable[..., Any]] = {
     "tanh": _float(np.tanh), "sqrt": _float(np.sqrt), "rsqrt": _float(lambda x: 1 / np.sqrt(x)),
     "rcp": _float(lambda x: 1 / x), "rem": _float(np.fmod), "selp": lambda kind, x, y, p: np.where(p, x, y),
     "copysign": lambda kind, x, y: np.copysign(_wide(y), _wide(x)),
+    "mul": _fused, "fma": _fused, "mad": _fused,
 }  # fmt: skip
-_COMPARE = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
-_COMPARE |= {"lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
+_COMPARE: dict[str, Callable[..., Any]] = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "ne": np.not_equal, "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
 _ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 _TYPE = re.compile(r"[usbf]\d+|pred|bf16|f16x2|bf16x2|tf32")
 
@@ -250,16 +250,8 @@ class Machine:
 
     @staticmethod
     def _statements(text: str) -> list[str]:
-        parts = [p.strip() for p in text.split(";")]
-        out = []
-        for p in parts:
-            while p.startswith("{"):
-                p = p[1:].strip()
-            while p.startswith("}"):
-                p = p[1:].strip()
-            if p:
-                out.append(p)
-        return out
+        parts = (re.sub(r"^[\s{]*[\s}]*", "", p).strip() for p in text.split(";"))
+        return [p for p in parts if p]
 
     def _one(self, name: str, rest: str, guard: str | None) -> None:
         op, *parts = name.split(".")
@@ -272,26 +264,14 @@ class Machine:
     def _result(self, op: str, parts: list[str], types: list[str], operands: list[str]) -> Any:
         kind = types[-1] if types else "b32"
         target, *given = operands
-        if op in (
-            "add",
-            "sub",
-            "mul",
-            "fma",
-            "min",
-            "max",
-            "neg",
-            "abs",
-            "ex2",
-            "tanh",
-        ) and kind.endswith("x2"):
-            return target, self._pairs(op, parts, kind, given)
         if op == "cvt":
             return target, self._converted(parts, types, given)
         if op in ("setp", "set"):
             x, y = (_read(self._value(g, kind), kind) for g in given[:2])
-            return target, _COMPARE[
-                parts[0].removesuffix("u") if parts[0] not in _COMPARE else parts[0]
-            ](x, y).astype(np.uint64)
+            how = _COMPARE.get(parts[0]) or _COMPARE[parts[0].removesuffix("u")]
+            return target, how(x, y).astype(np.uint64)
+        if kind.endswith("x2"):
+            return target, self._pairs(op, kind, given)
         if op == "mov" and (target.startswith("{") or (given and given[0].startswith("{"))):
             return target, self._moved(target, kind, given[0])
         if op in ("mul", "mad") and kind not in _FLOATS:
@@ -302,28 +282,19 @@ class Machine:
         read = [_read(x, kind) for x in xs]
         if op in ("shl", "shr", "bfe", "prmt", "lop3"):
             read[1:] = [x.astype(np.int64) for x in xs[1:]]
-        way = next((p for p in parts if p in _DIRECTED), None)
+        way = _direction(parts)
         if way and op in _EXACT and kind in ("f32", "f64"):
             return target, _write(_directed(way, op, read, _FLOATS[kind].type), kind)
-        if op in ("mul", "fma", "mad"):
-            out: Any = _wide(read[0]).astype(np.float64) * _wide(read[1])
-            out = out + read[2] if len(read) > 2 else out
-        else:
-            out = _OPS[op](kind, *read)
+        out = _OPS[op](kind, *read)
         out = _sat(out) if "sat" in parts else out
         return target, _write(out, "u32" if op in ("popc", "clz") else kind)
 
-    def _pairs(self, op: str, parts: list[str], kind: str, given: list[str]) -> Array:
+    def _pairs(self, op: str, kind: str, given: list[str]) -> Array:
         half = kind[:-2]
         out: Any = np.uint64(0)
         for shift in (0, 16):
             bits = [(self._value(g, kind) >> np.uint64(shift)) & np.uint64(0xFFFF) for g in given]
-            xs = [_wide(_read(b, half)) for b in bits]
-            made = (
-                xs[0] * xs[1] + (xs[2] if op == "fma" else 0)
-                if op in ("mul", "fma")
-                else _OPS[op](half, *xs)
-            )
+            made = _OPS[op](half, *(_read(b, half) for b in bits))
             out = out | (_write(made, half) << np.uint64(shift))
         return np.asarray(out)
 
@@ -350,7 +321,7 @@ class Machine:
             return _write(x.astype(np.int64) if to != "u64" else x.astype(np.uint64), to)
         if source in _FLOATS and any(p in _ROUND for p in parts):
             x = next(_ROUND[p] for p in parts if p in _ROUND)(_wide(x))
-        side = next((p for p in parts if p in _DIRECTED), None)
+        side = _direction(parts)
         if side and to in ("f32", "f64"):
             return _write(_directed(side, "cvt", [x], _FLOATS[to].type), to)
         if "relu" in parts:

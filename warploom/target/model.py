@@ -67,11 +67,7 @@ class MatrixUnit:
     are a multiple of n_step, at most n_max (equal where the instruction has one shape).  k_bytes: an
     operand's bytes along K.
 
-    a_from, b_from: where operands may lie.  accumulates_in: where c and d lie.  along_mn: widths in bits of
-    the elements whose operands may lie along M or N in shared memory as well as along K.  fragments_by: of a
-    unit that reads registers, the instruction that loads its operands' fragments from shared memory
-    (ldmatrix; then along_mn are the widths that it can transpose), empty where threads load their
-    elements one by one.
+    a_from, b_from: where operands may lie.
 
     completes: "in order", its result is there for the next instruction; "group", it runs beside the thread
     that issued it, which commits groups and waits for them; "mbarrier", likewise, and it arrives at an
@@ -85,11 +81,8 @@ class MatrixUnit:
     k_bytes: int
     a_from: frozenset[Place]
     b_from: frozenset[Place]
-    accumulates_in: Place
     completes: Literal["in order", "group", "mbarrier"]
-    along_mn: frozenset[int]
     products: tuple[Product, ...]
-    fragments_by: str = ""
 
     @property
     def reads_shared(self) -> bool:
@@ -150,8 +143,7 @@ class CopyEngine:
     of every thread.  completes: how it tells threads that bytes of their own copies have arrived, at an
     "mbarrier" or by "group" (others hear of it at mbarriers in either case).
     stores: does it copy back to global memory?  multicast: into several CTAs of a cluster at once?
-    box_limit: elements along one axis of an instruction's box.  unit_bytes: what rows and the starts of boxes
-    are multiples of."""
+    box_limit: elements along one axis of an instruction's box."""
 
     instruction: str
     moves: Literal["boxes", "pieces"]
@@ -160,7 +152,6 @@ class CopyEngine:
     stores: bool = False
     multicast: bool = False
     box_limit: int = 0
-    unit_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,7 @@ WGMMA = MatrixUnit(
     k_bytes=32,
     a_from=frozenset({"shared", "registers"}),
     b_from=frozenset({"shared"}),
-    accumulates_in="registers",
     completes="group",
-    along_mn=frozenset({16}),
     products=(
         *WIDE,
         *(Product(a, b, "f32", _CUT) for a in EIGHT_BIT_FLOATS for b in EIGHT_BIT_FLOATS),
@@ -68,16 +66,13 @@ MMA_SYNC = MatrixUnit(
     k_bytes=32,
     a_from=frozenset({"registers"}),
     b_from=frozenset({"registers"}),
-    accumulates_in="registers",
     completes="in order",
-    along_mn=frozenset({16}),
     products=(
         *WIDE,
         *(Product(a, b, "f32", _TWO_HALVES) for a in EIGHT_BIT_FLOATS for b in EIGHT_BIT_FLOATS),
         *WHOLE,
         F64,
     ),
-    fragments_by="ldmatrix",
 )
 
 # PTX ISA, "cp.async.bulk.tensor" (boxes of at most 256 elements an axis, rows of whole 16 bytes), "cp.async".
@@ -88,7 +83,6 @@ TMA = CopyEngine(
     stores=True,
     multicast=True,
     box_limit=256,
-    unit_bytes=16,
 )
 CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(4, 8, 16))
 

@@ -20,6 +20,7 @@ from warploom.ir.core import (
 )
 from warploom.ir.ops import arith, scaled
 from warploom.ir.types import (
+    DTYPE_PREDICATES,
     DType,
     Pointer,
     Scalar,
@@ -225,15 +226,36 @@ def convert_layout(x: Tile, *, layout: object) -> Tile:
     return Tile(x.shape, x.elem, layout)
 
 
+# What reductions and scans combine by.
+COMBINES = {
+    "add": arith.add, "mul": arith.mul, "max": arith.maximum, "min": arith.minimum,
+    "and": arith.and_, "or": arith.or_, "xor": arith.xor,
+}  # fmt: skip
+
+
+def neutral(fn: str, d: DType) -> int | float:
+    """What changes nothing that a reduction or a scan by `fn` combines with it."""
+    if fn in ("max", "min"):
+        if d.is_float:
+            return -math.inf if fn == "max" else math.inf
+        limit: int = DTYPE_PREDICATES[f"get_int_{'min' if fn == 'max' else 'max'}_value"](d)
+        return limit
+    return {"mul": 1, "and": -1 if d.kind == "int" else (1 << d.bits) - 1}.get(fn, 0)
+
+
+def _combines(name: str, x: Tile, axis: int, fn: str) -> None:
+    require(isinstance(x, Tile), f"{name} takes a tile, got {x}", "reduce-operand")
+    require(0 <= axis < len(x.shape), f"axis {axis} is outside {x}", "axis")
+    require(fn in COMBINES, f"unknown reduction {fn}")
+
+
 @op(Family.COMBINE, axes=_reduced)
 def reduce(x: Tile, *, axis: int, fn: str, layout: object = None) -> Type:
     """Combines along an axis with fn in add, mul, max, min, and, or, xor; the axis disappears.
 
     A rank-1 tile gives a scalar.  Order of summation is unspecified.
     """
-    require(isinstance(x, Tile), f"reduce takes a tile, got {x}", "reduce-operand")
-    require(0 <= axis < len(x.shape), f"axis {axis} is outside {x}", "axis")
-    require(fn in ("add", "mul", "max", "min", "and", "or", "xor"), f"unknown reduction {fn}")
+    _combines("reduce", x, axis, fn)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
     return Tile(rest, x.dtype, layout) if rest else Scalar(x.dtype)
 
@@ -244,9 +266,7 @@ def scan(x: Tile, *, axis: int, fn: str, reverse: bool = False) -> Tile:
 
     fn is taken to be associative: which elements are combined first is unspecified.
     """
-    require(isinstance(x, Tile), f"scan takes a tile, got {x}", "reduce-operand")
-    require(0 <= axis < len(x.shape), f"axis {axis} is outside {x}", "axis")
-    require(fn in ("add", "mul", "max", "min", "and", "or", "xor"), f"unknown reduction {fn}")
+    _combines("scan", x, axis, fn)
     return x
 
 

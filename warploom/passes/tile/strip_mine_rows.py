@@ -33,17 +33,13 @@ from warploom.ir.analysis import closure
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.rewrite import with_ops, with_regions
-from warploom.ir.types import DTYPE_PREDICATES, DType, Tile, dtype_of, elem_of, f32, shape_of
+from warploom.ir.types import DType, Tile, dtype_of, elem_of, f32, shape_of
 from warploom.schedule.model import Knobs
 from warploom.target import Target
 
 PART = 32  # elements a thread of a part: its loads are on their way together
 _ROOTS = (tile.reduce, tile.store)
 _PLAIN = (tile.splat, tile.arange, tile.load, *_ROOTS)
-_COMBINES = {
-    "add": arith.add, "mul": arith.mul, "max": arith.maximum, "min": arith.minimum,
-    "and": arith.and_, "or": arith.or_, "xor": arith.xor,
-}  # fmt: skip
 
 
 def has_wide_rows(func: Func, knobs: Knobs, target: Target) -> bool:
@@ -212,7 +208,12 @@ class _Miner:
         m = n // self.parts(n)
         b.loc = loop.roots[0].loc
         sums = [o for o in loop.roots if o.kind is tile.reduce]
-        init = [tile.splat(b, build.const(b, _neutral(o), _summed(o)), shape=(m,)) for o in sums]
+        init = [
+            tile.splat(
+                b, build.const(b, tile.neutral(o.attrs["fn"], _summed(o)), _summed(o)), shape=(m,)
+            )
+            for o in sums
+        ]
 
         def body(inner: Builder, i: Value, carried: tuple[Value, ...]) -> Iterable[Value]:
             part = _Part(self, inner, m, i)
@@ -225,7 +226,7 @@ class _Miner:
                     if o.kind is tile.store:
                         inner.append(o.with_(operands=tuple(operands)))
                     else:
-                        combine = _COMBINES[o.attrs["fn"]]
+                        combine = tile.COMBINES[o.attrs["fn"]]
                         (x,) = operands
                         if _summed(o) != dtype_of(o.result.type):
                             x = arith.cast(inner, x, dtype=_summed(o))
@@ -252,17 +253,6 @@ def _summed(o: Op) -> DType:
 
 
 _STORES = (tile.store, tile.atomic, tile.store_box)
-
-
-def _neutral(o: Op) -> int | float | bool:
-    """What changes nothing that a reduction combines with it."""
-    fn, d = o.attrs["fn"], dtype_of(o.result.type)
-    if fn in ("max", "min"):
-        if d.is_float:
-            return float("-inf" if fn == "max" else "inf")
-        limit: int = DTYPE_PREDICATES[f"get_int_{'min' if fn == 'max' else 'max'}_value"](d)
-        return limit
-    return {"mul": 1, "and": True if d.bits == 1 else -1}.get(fn, 0)
 
 
 @dataclass(eq=False)
