@@ -113,8 +113,7 @@ def outside(bounds: Bounds, accesses: Accesses, store: Op, axis: int) -> Value:
     start, end = (bounds.scalar(v) for v in (store.operands[2 + at], view.operands[1 + at]))
     if start.type != end.type:
         start = arith.cast(bounds.b, start, dtype=dtype_of(end.type))
-    found: Value = arith.ge(bounds.b, start, end)
-    return found
+    return arith.ge(bounds.b, start, end)
 
 
 def _dry(structure: Structure, loop: Op, o: Op, write: Callable[[Bounds], object]) -> None:

@@ -88,8 +88,7 @@ def clamped(b: Builder, at: Value, lo: Value, hi: Value) -> Value:
     """An index (i64) as one of a loop from lo to hi, which is as wide as these."""
     low, high = (arith.cast(b, v, dtype=i64) for v in (lo, hi))
     at = arith.minimum(b, arith.maximum(b, at, low), high)
-    found: Value = arith.cast(b, at, dtype=dtype_of(hi.type), hint="iteration")
-    return found
+    return arith.cast(b, at, dtype=dtype_of(hi.type), hint="iteration")
 
 
 @dataclass(eq=False)
@@ -109,11 +108,9 @@ class Bounds:
             if least.moves or most.moves:
                 raise UnknownError("the loop's index")
             compare = arith.ge if strict else arith.gt
-            found: Value = compare(self.b, least.value, most.value)
-            return found
+            return compare(self.b, least.value, most.value)
 
-        found: Value = self.of_all(mask, tell, lambda x, y: arith.or_(self.b, x, y))
-        return found
+        return self.of_all(mask, tell, lambda x, y: arith.or_(self.b, x, y))
 
     def false_from(self, mask: Value) -> Value:
         """The index (i64) from which on a tile of booleans is false everywhere.  Raises UnknownError."""
@@ -123,8 +120,7 @@ class Bounds:
                 raise UnknownError("a comparison that does not become false as the loop goes on")
             return self.difference(most, least, one=not strict)
 
-        found: Value = self.of_all(mask, tell, lambda x, y: arith.minimum(self.b, x, y))
-        return found
+        return self.of_all(mask, tell, lambda x, y: arith.minimum(self.b, x, y))
 
     def always(self, mask: Value) -> Stretch:
         """Where a tile of booleans is true everywhere.  Raises UnknownError."""
@@ -141,8 +137,7 @@ class Bounds:
         def both(kind: OpKind, x: Value | None, y: Value | None) -> Value | None:
             if x is None or y is None:
                 return x if y is None else y
-            found: Value = kind(self.b, x, y)
-            return found
+            return kind(self.b, x, y)
 
         def join(one: Stretch, other: Stretch) -> Stretch:
             begin = both(arith.maximum, one.begin, other.begin)

@@ -184,5 +184,4 @@ class Assignments(Objects):
 
 def _name_of(target: ast.expr) -> str:
     """What an assigned variable or field is called."""
-    found: str = getattr(target, "id", getattr(target, "attr", ""))
-    return found
+    return getattr(target, "id", getattr(target, "attr", ""))

@@ -257,8 +257,7 @@ class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, N
     def ring_next(self, slot: Operand, phase: Operand, depth: Any) -> Any:
         """(slot, phase) of the next round of a ring: slot + 1, or 0 with the phase flipped after the last."""
         n = static_int(depth, "depth")
-        out = current().emit(task.ring_next, index_of(slot), index_of(phase), depth=n)
-        return tuple(out)
+        return current().emit(task.ring_next, index_of(slot), index_of(phase), depth=n)
 
     # ---- loops
 

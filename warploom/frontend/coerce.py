@@ -174,7 +174,7 @@ class Emitter:
 
     # -- ops and regions
 
-    def emit(self, kind: OpKind, *operands: Value, hint: str = "", **attrs: Any) -> Any:
+    def emit(self, kind: OpKind, *operands: Value, hint: str = "", **attrs: Any) -> Value:
         """Append one op at the current location; its result or results."""
         self.builder.loc = self.loc
         out = kind(self.builder, *map(self._current, operands), hint=hint, **attrs)
@@ -272,7 +272,7 @@ class Emitter:
             value = wrap(int(x), dtype)
         else:
             value = float(x)
-        return cast(Value, self.emit(arith.const, value=value, dtype=dtype))
+        return self.emit(arith.const, value=value, dtype=dtype)
 
     def value(self, x: Operand) -> Value:
         """x as an IR value, constants by the dtype they have or take on their own."""
@@ -291,7 +291,7 @@ class Emitter:
         d = self.number(x)
         if not isinstance(x, Value):
             return self.const(known(x), dtype)
-        return x if d == dtype else cast(Value, self.emit(arith.cast, x, dtype=dtype))
+        return x if d == dtype else self.emit(arith.cast, x, dtype=dtype)
 
     # -- shapes
 
@@ -307,7 +307,7 @@ class Emitter:
         if shape == shape_of(v.type):
             return v
         if not isinstance(v.type, Tile):
-            return cast(Value, self.emit(tile.splat, v, shape=shape))
+            return self.emit(tile.splat, v, shape=shape)
         while len(shape_of(v.type)) < len(shape):
             v = self.emit(tile.expand_dims, v, axis=0)
         return v if shape_of(v.type) == shape else self.emit(tile.broadcast, v, shape=shape)
@@ -386,7 +386,7 @@ class Emitter:
         if symbol in COMPARISONS and _is_known(x) and _is_known(y):
             return Const(bool(PYTHON[symbol](known(x), known(y))), i1)
         kind = BIT_ARITHMETIC[symbol] if d is i1 and symbol in BIT_ARITHMETIC else KINDS[symbol]
-        return cast(Value, self.emit(kind, *self._alike(d, x, y)))
+        return self.emit(kind, *self._alike(d, x, y))
 
     def _address(self, x: Operand) -> Operand:
         """A pointer as the number that it is; anything else as it is."""
@@ -414,9 +414,7 @@ class Emitter:
         if symbol == "-":
             y = self.emit(arith.neg, y)
         shape = self.common_shape(x, y)
-        return cast(
-            Value, self.emit(arith.addptr, self.expand_to(x, shape), self.expand_to(y, shape))
-        )
+        return self.emit(arith.addptr, self.expand_to(x, shape), self.expand_to(y, shape))
 
     def negative(self, x: Operand) -> Value | Const:
         d = self.number(x)
@@ -424,7 +422,7 @@ class Emitter:
             return Const(-x.value if d.is_float else wrap(-int(x.value), d), d)
         if d is i1:
             refuse("negate-bool", "- of a bool", "use ~x or `not x` for the opposite truth value")
-        return cast(Value, self.emit(arith.neg, self.value(x)))
+        return self.emit(arith.neg, self.value(x))
 
     def invert(self, x: Operand) -> Value | Const:
         d = self.number(x)
@@ -432,7 +430,7 @@ class Emitter:
             refuse("bitwise-float", f"~ of {d}", "bitwise operators take integers")
         if isinstance(x, Const):
             return Const(not x.value if d is i1 else wrap(~int(x.value), d), d)
-        return cast(Value, self.emit(arith.not_, self.value(x)))
+        return self.emit(arith.not_, self.value(x))
 
     def truth(self, x: Operand) -> Value:
         """A scalar as i1: x != 0."""
@@ -447,7 +445,7 @@ class Emitter:
             return self.cast(v, i1)
         if not self.has_addresses:
             return self.const(True, i1)  # an array's; None is no pointer here
-        return cast(Value, self.emit(arith.ne, self.emit(arith.ptr_to_int, v), self.const(0, i64)))
+        return self.emit(arith.ne, self.emit(arith.ptr_to_int, v), self.const(0, i64))
 
     def logical(self, x: Operand) -> Value:
         """x != 0, elementwise."""
@@ -460,7 +458,7 @@ class Emitter:
         else:
             d = self.promoted(x, y)
             c, x, y = self.broadcast(self.cast(c, i1), self.cast(x, d), self.cast(y, d))
-        return cast(Value, self.emit(arith.select, c, x, y))
+        return self.emit(arith.select, c, x, y)
 
 
 def show(shape: tuple[int, ...]) -> str:

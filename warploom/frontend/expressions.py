@@ -188,8 +188,7 @@ class Expressions(Calls):
             return None
         del ops[-3:]
         a, b, _, *scales = dot.operands
-        fused: Value = emitter.emit(dot.kind, a, b, acc, *scales, **dot.attrs)
-        return fused
+        return emitter.emit(dot.kind, a, b, acc, *scales, **dot.attrs)
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Any:
         x = self.expr(node.operand)

@@ -46,8 +46,7 @@ def assigned_names(body: Iterable[ast.stmt]) -> set[str]:
 
 def tuple_like(x: tuple[Any, ...], parts: Iterable[Any]) -> tuple[Any, ...]:
     """A tuple of other parts; of a named tuple's class where x is one."""
-    made: tuple[Any, ...] = type(x)._make(parts) if hasattr(x, "_make") else tuple(parts)
-    return made
+    return type(x)._make(parts) if hasattr(x, "_make") else tuple(parts)
 
 
 def leaves(x: Any) -> list[Any]:

@@ -18,8 +18,7 @@ Body = Callable[[Builder], Iterable[Value] | None]
 def const(b: Builder, value: int | float | bool, dtype: DType = i32, hint: str = "") -> Value:
     """A scalar constant.  The number is stored as the kind of Python number that fits the dtype."""
     number = bool(value) if dtype == i1 else float(value) if dtype.is_float else int(value)
-    constant: Value = arith.const(b, value=number, dtype=dtype, hint=hint)
-    return constant
+    return arith.const(b, value=number, dtype=dtype, hint=hint)
 
 
 def unique(name: str, names: set[str]) -> str:

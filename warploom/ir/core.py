@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from warploom.errors import Loc
 from warploom.target import DEFAULT, Target, named
@@ -262,14 +262,18 @@ class OpKind:
         regions: tuple[Region, ...] = (),
         hint: str = "",
         **attrs: Any,
-    ) -> Any:
-        """Append the op; returns its one result, or the tuple of results where there are 0 or several."""
+    ) -> Value:
+        """Append the op; returns its one result (of an op of none or several: the tuple; see `several`)."""
         types = self.infer(operands, attrs, regions)
         results = tuple(Value(t, hint) for t in types)
         o = Op(self, operands, attrs, results, tuple(regions), b.tasks, b.loc)
         vars(o)["typed"] = True
         b.append(o)
-        return results[0] if len(results) == 1 else results
+        return results[0] if len(results) == 1 else cast(Value, results)
+
+    def several(self, b: Builder, *operands: Value, **how: Any) -> tuple[Value, ...]:
+        """Append an op of several results; returns them."""
+        return cast(tuple[Value, ...], self(b, *operands, **how))
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

@@ -60,8 +60,7 @@ class Cutter:
             raise InternalError(f"{v} has no version cut along axis {axis}")
         shape = self.cut_shape(shape_of(v.type), axis)
         blocks = self.blocks(b, axis, len(shape))
-        part: Value = task.slice_block(b, v, *blocks, shape=shape, hint=v.hint)
-        return part
+        return task.slice_block(b, v, *blocks, shape=shape, hint=v.hint)
 
     def blocks(self, b: Builder, axis: int, rank: int) -> list[Value]:
         """This replica's part, counted in parts along every axis."""
@@ -82,8 +81,7 @@ class Cutter:
     def start(self, b: Builder, offset: Value, extent: int) -> Value:
         """offset + this replica's share of an axis."""
         share = arith.mul(b, self.replica, build.const(b, extent))
-        moved: Value = arith.add(b, offset, share)
-        return moved
+        return arith.add(b, offset, share)
 
     # ---- ops
 

@@ -83,7 +83,7 @@ class Candidate:
 class Decorated(Launched):
     """A kernel under a decorator that completes its launches."""
 
-    fn: Any
+    fn: JITFunction | Autotuner | Heuristics
 
     @property
     def kernel(self) -> JITFunction:
@@ -174,8 +174,7 @@ class Autotuner(Decorated):
         """As JITFunction.prepare, with the fastest config."""
         config = self.choose(grid, args, kwargs)
         self.prepare_arguments(config, args, kwargs)
-        found: Prepared = self.fn.prepare(*args, grid=grid, **kwargs, **config.all_kwargs)
-        return found
+        return self.fn.prepare(*args, grid=grid, **kwargs, **config.all_kwargs)
 
     def prepare_arguments(
         self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -194,8 +193,7 @@ class Autotuner(Decorated):
         (the first where none is)."""
         verdict = self.verdicts.get((*self.key_of(args, kwargs), chip_of(args, kwargs)))
         config = self.configs[verdict.best] if verdict else self._first(kwargs.get("target"))
-        found: dict[str, Any] = self.fn.resolve(args, {**config.all_kwargs, **kwargs})
-        return found
+        return self.fn.resolve(args, {**config.all_kwargs, **kwargs})
 
     def compile(
         self, signature: Any, constexprs: Mapping[str, Any] | None = None, **knobs: Any
@@ -204,10 +202,7 @@ class Autotuner(Decorated):
         first = self._first(knobs.get("target")).all_kwargs
         meta = {k: v for k, v in first.items() if k not in KNOBS_OF_CONFIGS}
         rest = {k: v for k, v in first.items() if k in KNOBS_OF_CONFIGS}
-        kernel: CompiledKernel = self.fn.compile(
-            signature, {**meta, **(constexprs or {})}, **{**rest, **knobs}
-        )
-        return kernel
+        return self.fn.compile(signature, {**meta, **(constexprs or {})}, **{**rest, **knobs})
 
     def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
         """As JITFunction.compile_for, with the config that is known to be the fastest, or the first."""
@@ -317,8 +312,7 @@ class Autotuner(Decorated):
     def _with(
         self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        found: dict[str, Any] = self.fn.resolve(args, {**kwargs, **config.all_kwargs})
-        return found
+        return self.fn.resolve(args, {**kwargs, **config.all_kwargs})
 
     def _stored_name(self, key: Any) -> str:
         """What a verdict on disk depends on."""
@@ -503,8 +497,7 @@ class Heuristics(Decorated):
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch: those given, and the computed ones."""
-        found: dict[str, Any] = self.fn.resolve(args, self._computed(args, kwargs))
-        return found
+        return self.fn.resolve(args, self._computed(args, kwargs))
 
     def _computed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         given = dict(kwargs)
@@ -515,8 +508,7 @@ class Heuristics(Decorated):
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch with the computed values."""
         step_aside()
-        found: CompiledKernel | None = self.fn.launch(grid, *args, **self._computed(args, kwargs))
-        return found
+        return self.fn.launch(grid, *args, **self._computed(args, kwargs))
 
     def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
         """As JITFunction.prepare."""
@@ -524,8 +516,7 @@ class Heuristics(Decorated):
 
     def compile(self, signature: Any, *args: Any, **kwargs: Any) -> CompiledKernel:
         """As JITFunction.compile: without arguments nothing can be computed, constexprs are given."""
-        found: CompiledKernel = self.fn.compile(signature, *args, **kwargs)
-        return found
+        return self.fn.compile(signature, *args, **kwargs)
 
     def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
         """As JITFunction.compile_for, with the computed values."""

@@ -59,8 +59,7 @@ def ask(
         raise OSError("the process found no NVRTC")
     if process.returncode:
         raise StoppedError(f"NVRTC's process ended with code {process.returncode}")
-    answer: Answer = Answer(*pickle.loads(told))
-    return answer
+    return Answer(*pickle.loads(told))
 
 
 def run(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> Answer:

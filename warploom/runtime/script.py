@@ -425,7 +425,7 @@ class TunedScript:
         if cls.debug_schedule is not None:
             schedules = [dict(cls.debug_schedule)]
         self.schedules = schedules
-        self.scripts: list[Any] = [cls(*args, **{**kwargs, **s}) for s in schedules]
+        self.scripts: list[Script] = [cls(*args, **{**kwargs, **s}) for s in schedules]
         self._chosen: dict[Any, Script] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
@@ -444,8 +444,7 @@ class TunedScript:
         name = type(self.scripts[0]).__name__
         device = device_of(call.fields, name)
         if device == CPU or len(self.scripts) == 1:
-            first: Script = self.scripts[0]
-            return first
+            return self.scripts[0]
 
         def one(i: int) -> Candidate:
             made = Candidate(i, Config(self.schedules[i]))
@@ -487,8 +486,7 @@ class TunedScript:
             except WarploomError as e:
                 refused = refused or e
                 continue
-            found: Script = self.scripts[c.index]
-            return found
+            return self.scripts[c.index]
         assert refused is not None
         raise refused
 

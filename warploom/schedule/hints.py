@@ -76,8 +76,7 @@ class Hints:
     def stages(self, o: Op) -> int | None:
         """The depth that a loop around load o asks for."""
         loop = self.speaker(o)
-        n: int | None = loop.attrs["num_stages"] if loop is not None else None
-        return n
+        return loop.attrs["num_stages"] if loop is not None else None
 
     def wants_producer(self, o: Op) -> bool:
         """Does a tl.async_task give load o to another task than the dots'?"""

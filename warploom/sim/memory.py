@@ -70,8 +70,7 @@ def marked(pointers: Any, offsets: Any, beyond: Any) -> Any:
 def _strided(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     """as_strided, by way of unsigned words: NumPy's own fails on some 8-bit floats of ml_dtypes."""
     words = array.view(f"u{array.itemsize}")
-    out: Array = np.lib.stride_tricks.as_strided(words, shape, strides).view(array.dtype)
-    return out
+    return np.lib.stride_tricks.as_strided(words, shape, strides).view(array.dtype)
 
 
 def flattened(array: Array) -> tuple[Array, int]:

@@ -10,7 +10,6 @@ from warploom.ir.core import Func
 from warploom.sim import tensor_core
 from warploom.sim.machine import simulate
 from warploom.sim.numerics import FLOATS
-from warploom.sim.report import SimReport
 
 
 def simulate_in_mode(
@@ -39,5 +38,4 @@ def simulate_in_mode(
 
         return compare(reference, placed, args, grid, seed=seed or 0, **options)
     numerics = tensor_core.exact(placed.target) if exact else FLOATS
-    report: SimReport = simulate(placed, args, grid, seed=seed, numerics=numerics, **options)
-    return report
+    return simulate(placed, args, grid, seed=seed, numerics=numerics, **options)

@@ -198,8 +198,7 @@ class ResidueMemory(SharedMemory):
     def read(self, addresses: Array, dtype: DType, asynchronous: bool) -> Array:
         if not dtype.is_float:
             return super().read(addresses, dtype, asynchronous)
-        found: Array = (self.cells_of_engines if asynchronous else self.cells)[addresses]
-        return found
+        return (self.cells_of_engines if asynchronous else self.cells)[addresses]
 
     def write(self, addresses: Array, values: Array, dtype: DType, asynchronous: bool) -> None:
         word, numbers = dtype, values

@@ -155,8 +155,7 @@ def compile(
     made = functools.partial(CompiledKernel, src, chosen, knobs)
     for wrapper in AROUND_COMPILE:
         made = functools.partial(wrapper, src, made)
-    found: CompiledKernel = made()
-    return found
+    return made()
 
 
 def make_backend(target: GPUTarget) -> CUDABackend:

@@ -366,8 +366,7 @@ def _sorted_by_loop(t: Value, axis: int, descending: bool) -> Value:
     results = emitter.append(
         control.for_, (*bounds, *init), ["sorted", "length", "step"], regions=(region,), unroll=1
     )
-    found: Value = results[0]
-    return found
+    return results[0]
 
 
 def _extreme(d: DType, highest: bool) -> Operand:
@@ -375,8 +374,7 @@ def _extreme(d: DType, highest: bool) -> Operand:
     if d.is_float:
         finite = {"f8e4m3": 448.0}.get(d.name, float("inf"))
         return finite if highest else -finite
-    limit: int = DTYPE_PREDICATES[f"get_int_{'max' if highest else 'min'}_value"](d)
-    return limit
+    return DTYPE_PREDICATES[f"get_int_{'max' if highest else 'min'}_value"](d)
 
 
 def _exchanged(x: Value, axis: int, length: int, descending: bool) -> Value:

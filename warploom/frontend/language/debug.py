@@ -105,8 +105,7 @@ def _bits(v: Value) -> Value:
     unsigned = DTYPES[f"u{d.bits}"]
     if d == i1:
         return current().cast(v, unsigned)
-    same: Value = current().emit(arith.bitcast, v, dtype=unsigned)
-    return same
+    return current().emit(arith.bitcast, v, dtype=unsigned)
 
 
 @builtin

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from warploom.frontend.coerce import (
     Operand,
@@ -89,7 +89,7 @@ def dot(
         if precision == "tf32x3":
             wide = _corrections(input, other, wide)
     out = emitter.emit(tile.dot, input, other, wide, **attrs)
-    return emitter.cast(out, f16) if result == f16 else cast(Value, out)
+    return emitter.cast(out, f16) if result == f16 else out
 
 
 def _check_f32(precision: str) -> None:
@@ -106,8 +106,7 @@ def _in_f64(a: Operand, b: Operand, acc: Value) -> Value:
     """acc + a @ b of f32 in f64: products of f32 are exact there."""
     emitter = current()
     wide = (emitter.cast(x, f64) for x in (a, b, acc))
-    found: Value = emitter.emit(tile.dot, *wide)
-    return found
+    return emitter.emit(tile.dot, *wide)
 
 
 def _corrections(a: Operand, b: Operand, acc: Value) -> Value:
@@ -207,8 +206,7 @@ def scanned(x: Value, axis: Any, reverse: Any, fn: str) -> Value:
     emitter = current()
     a = axis_of(axis, len(emitter.shape(x)))
     back = static_bool(reverse, "reverse")
-    found: Value = emitter.emit(tile.scan, x, axis=a, fn=fn, reverse=back)
-    return found
+    return emitter.emit(tile.scan, x, axis=a, fn=fn, reverse=back)
 
 
 def _extreme(

@@ -112,8 +112,7 @@ def int_to_ptr(x: Operand, dtype: DType) -> Tensor:
         refuse("pointer-cast", f"{describe(x)} as a pointer", "an address is a tl.int64")
     emitter.has_addresses = True
     address = emitter.cast(x, i64)
-    found: Value = emitter.emit(arith.int_to_ptr, address, dtype=static_dtype(dtype, "the dtype"))
-    return found
+    return emitter.emit(arith.int_to_ptr, address, dtype=static_dtype(dtype, "the dtype"))
 
 
 @builtin
@@ -121,8 +120,7 @@ def ptr_to_int(x: Operand) -> Tensor:
     """The addresses of pointers (i64): what x.to(tl.int64) gives of pointers."""
     if not isinstance(current().dtype(x), Pointer):
         refuse("not-a-pointer", f"ptr_to_int of {describe(x)}", "give a pointer")
-    found: Value = current().emit(arith.ptr_to_int, x)
-    return found
+    return current().emit(arith.ptr_to_int, x)
 
 
 @method
@@ -162,8 +160,7 @@ def _towards_zero(x: Operand, dtype: DType) -> Tensor:
     bits: Value = emitter.emit(arith.bitcast, near, dtype={8: u8, 16: u16, 32: u32}[dtype.bits])
     less = emitter.binary("-", bits, 1)
     bits = emitter.select(beyond, less, bits)
-    found: Value = emitter.emit(arith.bitcast, bits, dtype=dtype)
-    return found
+    return emitter.emit(arith.bitcast, bits, dtype=dtype)
 
 
 @method
@@ -401,7 +398,7 @@ def abs(x: Operand) -> Tensor:
     emitter = current()
     d = emitter.number(x)
     v = emitter.value(x)
-    return v if d.kind in ("uint", "bool") else cast(Value, emitter.emit(arith.abs_, v))
+    return v if d.kind in ("uint", "bool") else emitter.emit(arith.abs_, v)
 
 
 @method

@@ -63,7 +63,7 @@ def dot_scaled(
     packs = static_bool(lhs_k_pack, "lhs_k_pack"), static_bool(rhs_k_pack, "rhs_k_pack")
     packed = (1 if packs[0] else 0, 0 if packs[1] else 1)
     start = emitter.value(acc) if acc is not None else _zeros(operands, packed)
-    out: Value = emitter.emit(
+    return emitter.emit(
         scaled.dot_scaled,
         *operands,
         start,
@@ -71,7 +71,6 @@ def dot_scaled(
         scaled="".join(scales),
         packed=packed,
     )
-    return out
 
 
 def _operand(x: Operand, format: Any, what: str) -> Value:
@@ -81,8 +80,7 @@ def _operand(x: Operand, format: Any, what: str) -> Value:
     v, dtype = tile_of(x, "dot_scaled"), FORMATS[format]
     given = dtype_of(v.type)
     if given == u8 and dtype.is_8bit_float:
-        cast: Value = current().emit(arith.bitcast, v, dtype=dtype)
-        return cast
+        return current().emit(arith.bitcast, v, dtype=dtype)
     if given != dtype:
         refuse(
             "dot-format",

@@ -218,8 +218,7 @@ class _Rewriter:
         index = loop.body.params[0]
         steps = build.const(b, n * (self.facts.constant(step) or 0), dtype_of(index.type))
         left = arith.sub(b, hi, index, hint="left")
-        found: Value = arith.gt(b, left, steps, hint="goes_on")
-        return found
+        return arith.gt(b, left, steps, hint="goes_on")
 
     # ---- how a box moves
 

@@ -62,8 +62,7 @@ def _join(r: Region, dots: Sequence[Op]) -> Region:
 
 
 def _concat(b: Builder, parts: Sequence[Value]) -> Value:
-    whole: Value = tile.concat(b, *parts, axis=1, hint=_hint(parts))
-    return whole
+    return tile.concat(b, *parts, axis=1, hint=_hint(parts))
 
 
 def _slices(b: Builder, whole: Value, parts: Sequence[Value]) -> None:

@@ -259,7 +259,8 @@ class _Inserter:
             b.tasks = frozenset(r.plan.consumers)
             task.consumer_release(b, r.channel, slot)
             b.tasks = r.tasks
-            cursors[r.channel] = task.ring_next(b, slot, phase, depth=r.plan.depth)
+            slot, phase = task.ring_next.several(b, slot, phase, depth=r.plan.depth)
+            cursors[r.channel] = slot, phase
 
     # ---- control flow
 

@@ -67,8 +67,7 @@ def _piece(b: Builder, s: Side, first: int, each: int) -> Side:
     def cut(x: Value, axis: int, per: int) -> Value:
         offset, shape = [0, 0], list(shape_of(x.type))
         offset[axis], shape[axis] = first // per, each // per
-        found: Value = tile.slice_tile(b, x, offset=tuple(offset), shape=tuple(shape), hint=x.hint)
-        return found
+        return tile.slice_tile(b, x, offset=tuple(offset), shape=tuple(shape), hint=x.hint)
 
     per = 2 if s.dtype == u8 and s.packed == s.k else 1
     scale = s.scale and cut(s.scale, 1, GROUPS[dtype_of(s.scale.type)])
@@ -101,16 +100,14 @@ def _bytes(b: Builder, s: Side, e2m1: DType) -> Value:
     """An operand as the unit takes it."""
     if s.dtype != u8 or e2m1 == u8:
         return s.value
-    found: Value = arith.cast(b, _elements(b, s), dtype=e2m1, hint=s.value.hint)
-    return found
+    return arith.cast(b, _elements(b, s), dtype=e2m1, hint=s.value.hint)
 
 
 def _scale(b: Builder, s: Side) -> Value:
     if s.scale is not None:
         return s.scale
     rows, k = s.shape[1 - s.k], s.shape[s.k]
-    ones: Value = tile.splat(b, build.const(b, _ONE, u8), shape=(rows, k // GROUPS[u8]))
-    return ones
+    return tile.splat(b, build.const(b, _ONE, u8), shape=(rows, k // GROUPS[u8]))
 
 
 # ---- by ordinary products
@@ -127,8 +124,7 @@ def _decoded(b: Builder, target: Target, s: Side, dtype: DType) -> Value:
         factor = factors[0] if factors else None
     if factor is not None:
         x = arith.mul(b, x, _spread(b, factor, s))
-    found: Value = x if dtype == bf16 else arith.cast(b, x, dtype=dtype)
-    return found
+    return x if dtype == bf16 else arith.cast(b, x, dtype=dtype)
 
 
 def _f32(b: Builder, target: Target, x: Value) -> Value:
@@ -157,16 +153,14 @@ def _elements(b: Builder, s: Side) -> Value:
     for at in (a for a in range(3) if a != axis):
         first = tile.expand_dims(b, first, axis=at)
     first = tile.broadcast(b, first, shape=shape)
-    found: Value = tile.reshape(b, arith.select(b, first, low, high), shape=s.shape)
-    return found
+    return tile.reshape(b, arith.select(b, first, low, high), shape=s.shape)
 
 
 def _scales(b: Builder, target: Target, scale: Value) -> Value:
     """Scales as f32."""
     if dtype_of(scale.type) != u8:
         return _f32(b, target, scale)
-    found: Value = arith.decode(b, scale, encoding="ue8m0")
-    return found
+    return arith.decode(b, scale, encoding="ue8m0")
 
 
 def _spread(b: Builder, scale: Value, s: Side) -> Value:
@@ -177,10 +171,8 @@ def _spread(b: Builder, scale: Value, s: Side) -> Value:
         scale = tile.transpose(b, scale, perm=(1, 0))
     groups = list(s.shape)
     groups[s.k : s.k + 1] = [s.shape[s.k] // group, group]
-    found: Value = tile.reshape(b, _repeated(b, scale, s.k + 1, tuple(groups)), shape=s.shape)
-    return found
+    return tile.reshape(b, _repeated(b, scale, s.k + 1, tuple(groups)), shape=s.shape)
 
 
 def _repeated(b: Builder, x: Value, axis: int, shape: tuple[int, ...]) -> Value:
-    found: Value = tile.broadcast(b, tile.expand_dims(b, x, axis=axis), shape=shape)
-    return found
+    return tile.broadcast(b, tile.expand_dims(b, x, axis=axis), shape=shape)

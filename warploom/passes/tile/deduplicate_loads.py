@@ -66,8 +66,7 @@ def _spread(b: Builder, few: Value, shape: tuple[int, ...], axis: int, n: int) -
     wide = tile.expand_dims(b, few, axis=axis + 1)
     old = shape_of(wide.type)
     wide = tile.broadcast(b, wide, shape=(*old[: axis + 1], n, *old[axis + 2 :]))
-    result: Value = tile.reshape(b, wide, shape=shape, hint=few.hint)
-    return result
+    return tile.reshape(b, wide, shape=shape, hint=few.hint)
 
 
 class _Thin:
@@ -124,10 +123,8 @@ class _Thin:
             count = tile.arange(b, start=0, end=shape[0])
             step = tile.splat(b, build.const(b, self.n), shape=shape)
             start = tile.splat(b, build.const(b, o.attrs["start"]), shape=shape)
-            coordinates: Value = arith.add(b, arith.mul(b, count, step), start, hint=hint)
-            return coordinates
+            return arith.add(b, arith.mul(b, count, step), start, hint=hint)
         inner = self.inner(o, axis)
         operands = o.operands if inner is None else tuple(self.get(v, inner) for v in o.operands)
         attrs = {**o.attrs, "shape": shape} if "shape" in o.attrs else o.attrs
-        thin: Value = o.kind(b, *operands, hint=hint, **attrs)
-        return thin
+        return o.kind(b, *operands, hint=hint, **attrs)

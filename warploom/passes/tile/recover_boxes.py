@@ -195,8 +195,7 @@ class _Rewriter:
         if box.shift:
             aligned = min(aligned, self.divisor(box.shift) * pointee_of(box.base.type).bytes)
         known = (aligned, *(self.divisor(s) for s in box.strides))
-        view: Value = tile.make_view(b, base, *sizes, *strides, divisible=known)
-        return view
+        return tile.make_view(b, base, *sizes, *strides, divisible=known)
 
     def divisor(self, p: Poly) -> int:
         """The largest power of two up to 16 that is known to divide p."""
@@ -237,8 +236,7 @@ class _Rewriter:
             case _:
                 assert isinstance(a, Value)
                 v = a
-        out: Value = v if dtype_of(v.type) == dtype else arith.cast(b, v, dtype=dtype)
-        return out
+        return v if dtype_of(v.type) == dtype else arith.cast(b, v, dtype=dtype)
 
 
 def recover_boxes(func: Func, schedule: Schedule | None, target: Target) -> Func:

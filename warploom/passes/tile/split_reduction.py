@@ -67,12 +67,10 @@ def _shared_loop(
 
     def part(of: Value) -> Value:
         """The iterations before those of a CTA: all have some where there are as many."""
-        before: Value = arith.idiv(b, arith.mul(b, of, steps), n, hint="before")
-        return before
+        return arith.idiv(b, arith.mul(b, of, steps), n, hint="before")
 
     def bound(before: Value, hint: str) -> Value:
-        at: Value = arith.add(b, lo, arith.mul(b, before, by), hint=hint)
-        return at
+        return arith.add(b, lo, arith.mul(b, before, by), hint=hint)
 
     before = part(mine)
     start, end = bound(before, "start"), bound(part(arith.add(b, mine, one)), "end")
@@ -94,8 +92,7 @@ def _shared_loop(
 def _only_first(b: Builder, x: Value, first: Value) -> Value:
     """x in CTA 0, zeros in the others."""
     zero = tile.splat(b, build.const(b, 0, dtype_of(x.type)), shape=shape_of(x.type))
-    chosen: Value = arith.select(b, tile.splat(b, first, shape=shape_of(x.type)), x, zero)
-    return chosen
+    return arith.select(b, tile.splat(b, first, shape=shape_of(x.type)), x, zero)
 
 
 def _grown(b: Builder, step: Op, param: Value, init: Value, times: Value) -> Value:
@@ -108,5 +105,4 @@ def _grown(b: Builder, step: Op, param: Value, init: Value, times: Value) -> Val
         times = tile.splat(b, times, shape=shape_of(amount.type))
     grown = arith.mul(b, amount, times)
     operands = (init, grown) if step.operands[0] is param else (grown, init)
-    begins: Value = step.kind(b, *operands, hint=init.hint)
-    return begins
+    return step.kind(b, *operands, hint=init.hint)

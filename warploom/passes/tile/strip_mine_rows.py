@@ -282,11 +282,9 @@ class _Part:
             start = arith.mul(b, self.i, build.const(b, self.m))
             start = arith.add(b, start, build.const(b, o.attrs["start"]))
             local = tile.arange(b, start=0, end=self.m)
-            moved: Value = arith.add(b, local, tile.splat(b, start, shape=(self.m,)), hint=hint)
-            return moved
+            return arith.add(b, local, tile.splat(b, start, shape=(self.m,)), hint=hint)
         if o.kind is tile.splat:
-            wide: Value = tile.splat(b, *operands, shape=(self.m,), hint=hint)
-            return wide
+            return tile.splat(b, *operands, shape=(self.m,), hint=hint)
         result = Value(Tile((self.m,), elem_of(o.result.type)), hint)
         b.append(o.with_(operands=tuple(operands), results=(result,), id=""))
         return result

@@ -101,8 +101,7 @@ class _Loop:
             tile.splat(b, build.const(b, 0), shape=(SUM_COLUMNS,)),
         )
         first = tile.broadcast(b, tile.expand_dims(b, first, axis=0), shape=shape)
-        sums: Value = arith.select(b, first, _columns(b, v), zeros, hint=v.hint)
-        return sums
+        return arith.select(b, first, _columns(b, v), zeros, hint=v.hint)
 
     def op(self, b: Builder, o: Op, wide: dict[Value, Value]) -> None:
         """An op of a chain, on columns."""
@@ -128,5 +127,4 @@ class _Loop:
 def _columns(b: Builder, v: Value) -> Value:
     """A value of each row, in all columns."""
     shape = (*shape_of(v.type), SUM_COLUMNS)
-    columns: Value = tile.broadcast(b, tile.expand_dims(b, v, axis=1), shape=shape)
-    return columns
+    return tile.broadcast(b, tile.expand_dims(b, v, axis=1), shape=shape)

@@ -85,7 +85,8 @@ def _without_phase(o: Op, b: Builder) -> Sequence[Value] | None:
     if o.kind is not task.ring_next:
         return None
     zero = build.const(b, 0)
-    slot, _ = task.ring_next(b, o.operands[0], zero, depth=o.attrs["depth"], hint=o.results[0].hint)
+    how = {"depth": o.attrs["depth"], "hint": o.results[0].hint}
+    slot, _ = task.ring_next.several(b, o.operands[0], zero, **how)
     return slot, zero
 
 

@@ -67,8 +67,7 @@ def slots_of(top: Builder, dtype: DType, depth: int, name: str, hint: str) -> Va
     """Shared memory for so many numbers of a dtype, each of at least 32 bits."""
     stored = dtype if dtype.bits >= 32 else f32 if dtype.is_float else i32
     how: dict[str, Any] = {"shape": (1, 1), "dtype": stored, "inner": 1, "swizzle": 0}
-    slots: Value = smem.shared_alloc(top, name=name, lead=(depth,), hint=hint, **how)
-    return slots
+    return smem.shared_alloc(top, name=name, lead=(depth,), hint=hint, **how)
 
 
 def put_number(b: Builder, place: Value, number: Value) -> None:
@@ -124,7 +123,4 @@ def release(b: Builder, ring: NumberRing, slot: Value) -> None:
 
 
 def _place(b: Builder, ring: NumberRing, slot: Value) -> Value:
-    place: Value = smem.shared_slot(
-        b, ring.slots, slot, hint=ring.slots.hint.replace("_smem", "_slot")
-    )
-    return place
+    return smem.shared_slot(b, ring.slots, slot, hint=ring.slots.hint.replace("_smem", "_slot"))

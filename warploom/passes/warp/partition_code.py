@@ -332,8 +332,7 @@ class _Writer:
             if other.kind is smem.shared_slot and other.operands == (slots, slot):
                 return other.result
         hint = o.result.hint if ring.items[item].part is None else slots.hint.removesuffix("_smem")
-        place: Value = smem.shared_slot(b, slots, slot, hint=hint)
-        return place
+        return smem.shared_slot(b, slots, slot, hint=hint)
 
     def place(self, v: Value, place: Value, b: Builder) -> None:
         """An item in its slot; where it is used other than in place, in registers as well."""
@@ -412,8 +411,7 @@ class _Writer:
     def in_registers(self, v: Value, b: Builder) -> Value:
         if v in self.env or v not in self.places:
             return self.get(v)
-        value: Value = smem.shared_load(b, self.places[v], hint=v.hint)
-        return value
+        return smem.shared_load(b, self.places[v], hint=v.hint)
 
     def store(self, o: Op, b: Builder) -> None:
         tensor_map, staging = self.shared.store_plan(o, self.plan.replicas)

@@ -80,8 +80,7 @@ def _alternate(b: Builder, o: Op, order: OrderBarrier) -> None:
     def ahead(b: Builder, n: Value) -> Value:
         """n iterations, counted as the loop counts."""
         many = n if dtype is i32 else arith.cast(b, n, dtype=dtype)
-        distance: Value = arith.mul(b, many, step)
-        return distance
+        return arith.mul(b, many, step)
 
     first = arith.add(b, lo, ahead(b, order.replica), hint=body.params[0].hint)
     zero, one = build.const(b, 0), build.const(b, 1)

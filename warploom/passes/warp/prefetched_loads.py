@@ -100,19 +100,16 @@ class PrefetchedLoop(PipelinedLoop):
         """The index at + by, or `at` where there is no such iteration."""
         # The difference: at + by may wrap where the loop ends at the largest number.
         more = arith.gt(b, arith.sub(b, self.loop.operands[1], at), by, hint="more")
-        found: Value = arith.select(b, more, arith.add(b, at, by), at, hint=self.index.hint)
-        return found
+        return arith.select(b, more, arith.add(b, at, by), at, hint=self.index.hint)
 
     def times(self, b: Builder, step: Value, k: int) -> Value:
         """k steps."""
         assert isinstance(step.type, Scalar)
         if k == 1:
             return step
-        product: Value = arith.mul(b, step, build.const(b, k, step.type.dtype), hint="ahead")
-        return product
+        return arith.mul(b, step, build.const(b, k, step.type.dtype), hint="ahead")
 
 
 def _zeros(b: Builder, v: Value) -> Value:
     zero = build.const(b, 0, dtype_of(v.type))
-    zeros: Value = tile.splat(b, zero, shape=shape_of(v.type), hint=v.hint)
-    return zeros
+    return tile.splat(b, zero, shape=shape_of(v.type), hint=v.hint)

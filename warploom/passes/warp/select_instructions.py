@@ -61,8 +61,7 @@ def _issued(
     flight = mma.wgmma(b, a, right, acc, use, hint=hint)
     b.ops[-1] = b.ops[-1].with_(id=id)
     mma.wgmma_commit(b)
-    done: Value = mma.wgmma_wait(b, flight, pending=0, hint=hint)
-    return done
+    return mma.wgmma_wait(b, flight, pending=0, hint=hint)
 
 
 def _promoted(
@@ -235,12 +234,8 @@ def _part(b: Builder, staging: Staging, replica: Value, j: int) -> Value:
     slots = staging.place.type
     if isinstance(slots, Shared) and len(slots.lead) == 1:  # one box, whose rows the replicas share
         box = smem.shared_slot(b, staging.place, number, hint="staging")
-        part: Value = smem.shared_slice(
-            b, box, replica, number, shape=staging.chunk, hint="staging"
-        )
-        return part
-    place: Value = smem.shared_slot(b, staging.place, replica, number, hint="staging")
-    return place
+        return smem.shared_slice(b, box, replica, number, shape=staging.chunk, hint="staging")
+    return smem.shared_slot(b, staging.place, replica, number, hint="staging")
 
 
 def _wait_read(b: Builder, pending: int) -> None:

@@ -130,5 +130,4 @@ def following(b: Builder, lo: Value, hi: Value, step: Value) -> Value:
     left = arith.maximum(b, arith.sub(b, hi, lo), build.const(b, 0, t.dtype))
     up = arith.sub(b, arith.add(b, left, step), build.const(b, 1, t.dtype))
     whole = arith.mul(b, arith.idiv(b, up, step), step)
-    found: Value = arith.add(b, lo, whole, hint="following")
-    return found
+    return arith.add(b, lo, whole, hint="following")

@@ -71,8 +71,7 @@ class _Store:
         """The phase of a chunk's buffer, from that of the tile's first chunk."""
         if chunk // self.buffers % 2 == 0:
             return phase
-        flipped: Value = arith.xor(b, phase, build.const(b, 1))
-        return flipped
+        return arith.xor(b, phase, build.const(b, 1))
 
 
 def _tasks(o: Op, places: list[Value], schedule: Schedule, top: Builder) -> Op:

@@ -70,8 +70,7 @@ class Simplifier:
 
     def splat(self, b: Builder, v: Value, t: Tile, hint: str = "") -> Value:
         layout = {} if t.layout is None else {"layout": t.layout}
-        full: Value = tile.splat(b, v, shape=t.shape, hint=hint, **layout)
-        return full
+        return tile.splat(b, v, shape=t.shape, hint=hint, **layout)
 
     # -- rules
 
@@ -171,8 +170,7 @@ class Simplifier:
             n = self.number(product.operands[1])
             if n is None or n <= 0 or self.number(quotient.operands[1]) != n:
                 return None
-            rest: Value = arith.rem(b, x, product.operands[1], hint=o.result.hint)
-            return rest
+            return arith.rem(b, x, product.operands[1], hint=o.result.hint)
         n = self.number(y)
         # wrapping keeps multiples of powers of two
         if n is None or n <= 0 or int(n) & (int(n) - 1):

@@ -68,8 +68,7 @@ def _permuted(o: Op, order: Sequence[int], b: Builder) -> Value:
     moved = [x[i] for x in (extents, strides) for i in order]
     known = o.attrs.get("divisible", ())
     told = (known[0], *(known[1 + i] for i in order)) if known else ()
-    view: Value = tile.make_view(b, base, *moved, divisible=told, hint=o.result.hint)
-    return view
+    return tile.make_view(b, base, *moved, divisible=told, hint=o.result.hint)
 
 
 def _load_box(o: Op, b: Builder, made: Made) -> Replacement:

@@ -313,8 +313,7 @@ _LETTERS = {"f32": "f", "f64": "d", "i32": "r", "u32": "r", "i64": "l", "u64": "
 def _asm(text: str, letters: str, xs: Any, dtype: Any) -> Tensor:
     """An instruction.  letters: of the registers of the result and of the operands."""
     constraints = "=" + ",".join(letters)
-    found: Tensor = elementwise.inline_asm_elementwise(text, constraints, xs, dtype, True, 1)
-    return found
+    return elementwise.inline_asm_elementwise(text, constraints, xs, dtype, True, 1)
 
 
 def _rounded(op: str, way: str, count: int) -> Callable[..., Tensor]:
