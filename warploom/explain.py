@@ -323,8 +323,7 @@ BUILT: Rules[Built] = Rules(
 
 
 def _shape(v: Value) -> str:
-    assert isinstance(v.type, Tile)
-    return "×".join(map(str, v.type.shape))
+    return "×".join(map(str, v.typed(Tile).shape))
 
 
 def _view(v: Value, made: dict[Value, Op]) -> str:

@@ -186,8 +186,7 @@ def _spans(place: Value, made_by: dict[Value, Op], replica: int) -> set[Span]:
     while made_by[place].kind is not smem.shared_alloc:
         chain.insert(0, made_by[place])
         place = made_by[place].operands[0]
-    t = place.type
-    assert isinstance(t, Shared)
+    t = place.typed(Shared)
     inside = [(0, t.slot_bytes)]
     chosen = set(range(prod(t.lead)))
 

@@ -348,8 +348,7 @@ class _Traced(Outline):
         if o.kind is tile.load:
             p, mask, other = (*values, None, None)[:3]
             return memory.load(elem_of(o.result.type), p, mask, other, o.loc)  # type: ignore[arg-type]
-        kind = o.result.type
-        assert isinstance(kind, Tile)
+        kind = o.result.typed(Tile)
         return memory.load_box(kind.dtype, values[0], a.numbers(values[1:]), kind.shape, o.loc)
 
 

@@ -98,8 +98,7 @@ class _Kernel(Emitter):
         for o in self.func.body.ops:
             if o.kind is tma.tensor_map and o in self.needed:
                 name = self.name(o.result.hint, "map")
-                assert isinstance(o.result.type, TensorMap)
-                box, order = instruction_box(o.result.type, self.target.box_limit)
+                box, order = instruction_box(o.result.typed(TensorMap), self.target.box_limit)
                 params.append(
                     host.tensor_map_param(name, o, [box[a] for a in order], order, self.program)
                 )

@@ -90,8 +90,7 @@ def tensor_map_param(
     base, *sizes = view.operands
     rank = len(sizes) // 2
     dtype = o.operands[0].type.dtype  # type: ignore[attr-defined]
-    kind = o.result.type
-    assert isinstance(kind, TensorMap)
+    kind = o.result.typed(TensorMap)
     order = (*(kind.axes[a] for a in order), *reversed(kind.thin))
     box = (*box, *(1,) * len(kind.thin))
     extents = tuple(program.expression(sizes[a]) for a in order)

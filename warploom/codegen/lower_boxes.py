@@ -28,8 +28,7 @@ from warploom.layout.choose import thread_offsets
 
 def _load_box(e: Emitter, o: Op) -> None:
     v, *offsets = o.operands
-    t = o.result.type
-    assert isinstance(t, Tile)
+    t = o.result.typed(Tile)
     box = box_of(e, v, offsets)
     n = box.vector(t.layout)
     item = box.elem.bytes
@@ -69,8 +68,7 @@ def _load_box(e: Emitter, o: Op) -> None:
 
 def _store_box(e: Emitter, o: Op) -> None:
     v, value, *offsets = o.operands
-    t = value.type
-    assert isinstance(t, Tile)
+    t = value.typed(Tile)
     box = box_of(e, v, offsets)
     n = box.vector(t.layout)
     item = box.elem.bytes

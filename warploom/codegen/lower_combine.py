@@ -108,8 +108,7 @@ class _Parts:
 
     @classmethod
     def of(cls, e: Emitter, o: Op) -> _Parts:
-        t = o.operands[0].type
-        assert isinstance(t, Tile)
+        t = o.operands[0].typed(Tile)
         overhangs = int(t.layout.table[o.attrs["axis"]].max()) >= t.shape[o.attrs["axis"]]
         if overhangs and o.kind is not tile.scan:
             raise InternalError(f"codegen: {t.layout} has places outside of {t}")

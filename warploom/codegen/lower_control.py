@@ -78,8 +78,7 @@ def _device_assert(e: Emitter, o: Op) -> None:
         e.line(f"if (!{e.scalar(c)}) {failed}")
         return
     r = e.regs(c)
-    t = c.type
-    assert isinstance(t, Tile)
+    t = c.typed(Tile)
     for i, element in enumerate(r.elements):
         e.line(f"if (!{e.guarded(t, i, read(element, r.elem), 'true')}) {failed}")
 
@@ -127,8 +126,7 @@ def _printf(e: Emitter, o: Op) -> None:
     if not tiles:
         line([e.scalar(v) for v in o.operands], [] if e.elected else [e.use("leader")])
         return
-    whole = tiles[0].type
-    assert isinstance(whole, Tile)
+    whole = tiles[0].typed(Tile)
     holder, regs = e.holder(whole.layout), {v: e.regs(v) for v in tiles}
     for i in range(whole.layout.registers):
         values = [

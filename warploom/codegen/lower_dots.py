@@ -18,8 +18,7 @@ def _dot(e: Emitter, o: Op) -> None:
     """Loops over batches, steps of K, rows and columns; with scales the steps are written one after the
     other, since which bytes of a word hold a step's scales is part of the instruction."""
     left, right, acc, *scales = o.operands
-    t, (*_, k) = o.result.type, tile.dot_sizes(o)
-    assert isinstance(t, Tile)
+    t, (*_, k) = o.result.typed(Tile), tile.dot_sizes(o)
     needed = [mma_operand(t.layout, axis, k, dtype_of(left.type).bits) for axis in (0, 1)]
     needed += [mma_scales(t.layout, i, shape_of(v.type)[1]) for i, v in enumerate(scales)]
     for v, layout in zip((left, right, *scales), needed, strict=True):
@@ -100,8 +99,7 @@ def _scales(e: Emitter, v: Value) -> str:
 
 def _fragments(e: Emitter, v: Value) -> str:
     """The array of an operand's words (of f64: numbers)."""
-    t, r = v.type, e.regs(v)
-    assert isinstance(t, Tile)
+    t, r = v.typed(Tile), e.regs(v)
     whole = r.array
     if whole is not None and (is_packed(whole.elem) or t.dtype.bits == 64):
         return whole.name

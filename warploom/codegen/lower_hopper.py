@@ -55,8 +55,7 @@ def declared(e: Emitter, o: Op) -> None:
 
 def _shared_slot(e: Emitter, o: Op) -> None:
     s, *index = o.operands
-    t = s.type
-    assert isinstance(t, Shared)
+    t = s.typed(Shared)
     at = e.shared(s)
     strides = [math.prod(t.lead[i + 1 :]) * t.slot_bytes for i in range(len(t.lead))]
     e.env[o.result] = _moved(e, o, at, list(zip(index, strides, strict=True)))
@@ -64,8 +63,7 @@ def _shared_slot(e: Emitter, o: Op) -> None:
 
 def _shared_slice(e: Emitter, o: Op) -> None:
     s, *block = o.operands
-    t = s.type
-    assert isinstance(t, Shared)
+    t = s.typed(Shared)
     g = geometry(t)
     strides = []
     for axis, n in enumerate(o.attrs["shape"]):
@@ -233,8 +231,7 @@ def _mbarrier_expect(e: Emitter, o: Op) -> None:
 
 def _variant(o: Op) -> str:
     """Which arrival: at a barrier here or of a peer, release or relaxed."""
-    t = o.operands[0].type
-    assert isinstance(t, Barriers)
+    t = o.operands[0].typed(Barriers)
     is_relaxed = bool(o.attrs.get("sem", "release") == "relaxed")
     return "_peer" * t.peer + "_relaxed" * is_relaxed
 
@@ -252,8 +249,7 @@ def _copies(e: Emitter, t: TensorMap, offsets: list[str], s: Value) -> list[tupl
     """(coordinates innermost first, shared address) of every instruction that moves a box to or from a slot
     (or a part of one)."""
     box, order = instruction_box(t, e.target.box_limit)
-    assert isinstance(s.type, Shared)
-    at, g = e.shared(s), geometry(s.type)
+    at, g = e.shared(s), geometry(s.typed(Shared))
     out = []
     thin = [offsets[a] for a in reversed(t.thin)]
     ranges = [range(0, n, step) for n, step in zip(t.box, box, strict=True)]
@@ -400,8 +396,7 @@ def _stamp(e: Emitter, o: Op) -> None:
 def descriptor(e: Emitter, o: Op, which: int, hint: str) -> tuple[str, Geometry]:
     """Defines the matrix descriptor of a shared operand's start; returns its name and geometry."""
     v = o.operands[which]
-    t = v.type
-    assert isinstance(t, Shared)
+    t = v.typed(Shared)
     if t.swizzle not in SWIZZLE_MODE:
         raise InternalError(f"codegen: wgmma reads swizzled shared memory, not {t}")
     g = geometry(t)
@@ -422,8 +417,8 @@ def descriptor(e: Emitter, o: Op, which: int, hint: str) -> tuple[str, Geometry]
 
 def _wgmma(e: Emitter, o: Op) -> None:
     a, b, acc, use = o.operands
-    bt = b.type
-    assert isinstance(bt, Shared) and isinstance(acc.type, InFlight)
+    bt = b.typed(Shared)
+    assert isinstance(acc.type, InFlight)
     in_registers = isinstance(a.type, Tile)
     a_dtype = a.type.dtype  # type: ignore[attr-defined]
     m, n = acc.type.tile.shape

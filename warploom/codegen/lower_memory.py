@@ -262,8 +262,8 @@ def _shared_store(e: Emitter, o: Op) -> None:
 
 def _shared_load(e: Emitter, o: Op) -> None:
     (s,) = o.operands
-    t = o.result.type
-    assert isinstance(s.type, Shared) and isinstance(t, Tile)
+    t = o.result.typed(Tile)
+    assert isinstance(s.type, Shared)
     hint, peer = s.hint or "slot", s.type.peer
     load_tile(e, e.shared(s), geometry(s.type), t, e.array(o.result), hint, peer)
 
@@ -383,8 +383,7 @@ def _store(e: Emitter, o: Op) -> None:
         text = f"store_global{8 * item}{how}({e.scalar(p)}, {given}{policy});"
         e.line_if(tests, text)
         return
-    t = value.type
-    assert isinstance(t, Tile)
+    t = value.typed(Tile)
     r, pointers = e.regs(value), e.regs(p)
     masks = e.regs(rest[0]) if rest else None
     holder = e.holder(t.layout)

@@ -81,8 +81,7 @@ def gather(layout: Layout, at: list[Ints], inside: npt.NDArray[np.bool_]) -> tup
 
 def _view(e: Emitter, o: Op) -> None:
     (x,) = o.operands
-    t, source = o.result.type, x.type
-    assert isinstance(t, Tile) and isinstance(source, Tile)
+    t, source = o.result.typed(Tile), x.typed(Tile)
     registers = gather(source.layout, _source_coords(o, list(t.layout.table)), within(t.layout))
     if registers is None:
         raise InternalError(f"codegen: {o.kind.name} from {source} to {t} needs a conversion first")
@@ -93,8 +92,7 @@ def _view(e: Emitter, o: Op) -> None:
 
 
 def _concat(e: Emitter, o: Op) -> None:
-    t = o.result.type
-    assert isinstance(t, Tile)
+    t = o.result.typed(Tile)
     elements: dict[int, Element] = {}
     for v, offset in zip(o.operands, concat_offsets(o), strict=True):
         part = t.layout.slice(offset, v.type.shape)  # type: ignore[attr-defined]
@@ -106,8 +104,7 @@ def _concat(e: Emitter, o: Op) -> None:
 
 
 def _arange(e: Emitter, o: Op) -> None:
-    t = o.result.type
-    assert isinstance(t, Tile)
+    t = o.result.typed(Tile)
     dst = e.array(o.result)
     start = o.attrs["start"]
     parts = [e.coordinate_from(t.layout, 0, r) for r in range(dst.count)]
@@ -126,8 +123,7 @@ def _arange(e: Emitter, o: Op) -> None:
 def _reduce(e: Emitter, o: Op) -> None:
     """In the thread, then across lanes by shuffles, then across warps through scratch."""
     (x,) = o.operands
-    t = x.type
-    assert isinstance(t, Tile)
+    t = x.typed(Tile)
     axis, elem, layout = o.attrs["axis"], t.dtype, t.layout
     kind = tile.COMBINES[o.attrs["fn"]]
 
@@ -174,8 +170,7 @@ def _reduce(e: Emitter, o: Op) -> None:
         text = f"{part}[0]"
         e.define(o.result, f"round_{elem}({text})" if per_word(elem) > 1 else text)
         return
-    target = o.result.type
-    assert isinstance(target, Tile)
+    target = o.result.typed(Tile)
     order = result.permutation(target.layout)
     if order is None:
         raise InternalError(f"codegen: a reduction gives {result}, not {target.layout}")
@@ -286,8 +281,7 @@ def load_text(elem: DType, address: str) -> str:
 def _gather(e: Emitter, o: Op) -> None:
     """Through scratch, where the whole tile lies row by row."""
     x, index = o.operands
-    t, by, axis = x.type, index.type, o.attrs["axis"]
-    assert isinstance(t, Tile) and isinstance(by, Tile)
+    t, by, axis = x.typed(Tile), index.typed(Tile), o.attrs["axis"]
     elem, size, source, at = t.dtype, t.dtype.bytes, e.regs(x), e.regs(index)
     scratch = e.exchange(t.size * size)
     places = row_major(list(t.layout.table), t.shape)
@@ -311,8 +305,7 @@ def _gather(e: Emitter, o: Op) -> None:
 
 def _convert(e: Emitter, o: Op) -> None:
     (x,) = o.operands
-    source, t = x.type, o.result.type
-    assert isinstance(source, Tile) and isinstance(t, Tile)
+    source, t = x.typed(Tile), o.result.typed(Tile)
     how = conversion(source.layout, t.layout)
     if how.kind == "free":
         e.env[o.result] = e.regs(x).pick(how.permutation)

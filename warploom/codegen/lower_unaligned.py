@@ -86,8 +86,7 @@ def _in_batches(starts: Sequence[int], n: int) -> Iterable[Sequence[int]]:
 
 def _load_unaligned(e: Emitter, o: Op) -> None:
     v, *offsets = o.operands
-    box, t, dst = box_of(e, v, offsets), o.result.type, e.array(o.result)
-    assert isinstance(t, Tile)
+    box, t, dst = box_of(e, v, offsets), o.result.typed(Tile), e.array(o.result)
     n, inside = o.attrs["in_flight"], Rows(box, t).inside()
     if inside is None:
         _load_part(e, box, t, dst, n)
@@ -146,8 +145,7 @@ def _load_unaligned_ahead(e: Emitter, o: Op) -> None:
     v, before, *offsets = o.operands
     result, after = o.results
     axis, by = o.attrs["axis"], o.attrs["by"]
-    box, t = box_of(e, v, offsets), result.type
-    assert isinstance(t, Tile)
+    box, t = box_of(e, v, offsets), result.typed(Tile)
     dst = e.array(result)
     e.assign(after, before)
     units, flag = e.array(after), e.units_flag(after)

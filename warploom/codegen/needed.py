@@ -26,8 +26,7 @@ def is_view(o: Op) -> bool:
     if o.kind in VIEWS:
         return True
     if o.kind is tile.convert_layout:
-        source, result = o.operands[0].type, o.result.type
-        assert isinstance(source, Tile) and isinstance(result, Tile)
+        source, result = o.operands[0].typed(Tile), o.result.typed(Tile)
         return conversion(source.layout, result.layout).kind == "free"
     return False
 

@@ -69,8 +69,7 @@ class Assignments(Expressions):
         self._check_copy(c)
         if not e.literal:
             return Line(f"{name} = {e.text}", loc)
-        assert isinstance(target.type, Scalar)
-        return Line(f"{name}: {self.dtype(target.type.dtype)} = {e.text}", loc)
+        return Line(f"{name}: {self.dtype(target.typed(Scalar).dtype)} = {e.text}", loc)
 
     def _check_copy(self, c: Copy) -> None:
         """Two variables of one register tensor: an instruction that changes it would change both."""

@@ -12,8 +12,7 @@ from warploom.ir.types import TensorMap, Tile
 def _options(s: Statements, o: Op) -> list[str]:
     """Keyword arguments of a copy: which axes of the view are the slot's, what the L2 fetches and keeps."""
     m = o.operands[0]
-    t = m.type
-    assert isinstance(t, TensorMap)
+    t = m.typed(TensorMap)
     leading = t.thin == tuple(range(len(t.thin)))
     dims = [] if leading else [f"dims={list(t.axes)}"]
     return [*dims, *keywords(s.flow.made[m], "promote"), *keywords(o, "cache_policy")]

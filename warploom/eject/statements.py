@@ -167,8 +167,7 @@ def _inner_by_use(s: Statements, o: Op) -> int | None:
             if u.kind is smem.shared_slot:
                 pending.append(u.result)
             elif u.kind in (tma.tma_load, tma.tma_store) and found is None:
-                m = u.operands[0].type
-                assert isinstance(m, TensorMap)
+                m = u.operands[0].typed(TensorMap)
                 found = m.inner
     return found
 
@@ -361,9 +360,8 @@ def _expected(s: Statements, o: Op) -> list[str]:
             break
         if u.kind is tma.tma_load and u.operands[2:4] == o.operands:
             slot = u.operands[1]
-            assert isinstance(slot.type, Shared)
             found.append(f"{s.text(slot)}.nbytes")
-            left -= slot.type.tile_bytes
+            left -= slot.typed(Shared).tile_bytes
     return found if left == 0 else []
 
 
@@ -391,8 +389,7 @@ def _cluster_wait(s: Statements, o: Op) -> str | Sequence[Node]:
 
 @statement(mma.no_acc, says="shape dtype")
 def _no_acc(s: Statements, o: Op) -> str:
-    t = o.result.type
-    assert isinstance(t, InFlight)
+    t = o.result.typed(InFlight)
     parts = f"dtype={s.dtype(t.tile.dtype)}", f"shape={sizes(o.attrs['shape'])}"
     return f"{s.name(o.result)} = {call('register_tensor', *parts)}"
 

@@ -191,8 +191,7 @@ def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
 
 def lie_along(s: Value, inner: int, because: str) -> None:
     """A copy of rows of a view that is dense along `inner`: the shared tensor lies so, too."""
-    p, t = program(), s.type
-    assert isinstance(t, Shared)
+    p, t = program(), s.typed(Shared)
     if inner == t.inner:
         return
     if p.site(s) is None:
@@ -211,8 +210,8 @@ def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
     fetches together.  Refuses what TMA can't do (`tma-view`, `view-rank`, `tma-dims`, `layout-conflict`)."""
     p, emitter = program(), current()
     need_tma(view_of(view))
-    t = s.type
-    assert isinstance(t, Shared) and view.unit is not None
+    t = s.typed(Shared)
+    assert view.unit is not None
     rank = len(view.shape)
     if len(t.shape) > rank:
         refuse(
@@ -292,8 +291,7 @@ def part_of(x: Any, offsets: Any, shape: Any, dims: Any) -> Value:
 def shared_transpose(x: Value, *perm: Any) -> Any:
     """s.transpose(): the same bytes with the axes in reverse order, or permuted."""
     s = shared_of(x)
-    assert isinstance(s.type, Shared)
-    order = static_ints(perm, "an axis") if perm else tuple(range(len(s.type.shape)))[::-1]
+    order = static_ints(perm, "an axis") if perm else tuple(range(len(s.typed(Shared).shape)))[::-1]
     return program().derived(s, current().emit(smem.shared_transpose, s, perm=order), order)
 
 

@@ -23,8 +23,7 @@ def with_pieces(func: Func) -> Func:
         if o.kind is not smem.cp_async or not isinstance(o.operands[0].type, View):
             return None
         view, dst, *offsets = o.operands
-        assert isinstance(dst.type, Shared)
-        known = accesses.piece_bytes(o.with_(operands=(view, *offsets)), dst.type.shape)
+        known = accesses.piece_bytes(o.with_(operands=(view, *offsets)), dst.typed(Shared).shape)
         asked = o.attrs["bytes"]
         if not known or asked > known:
             raise _unaligned(o, asked, known)

@@ -185,8 +185,7 @@ def _no_swizzle(p: Program, s: Value) -> NoReturn:
             (Note("its swizzle is fixed here", choice.why["swizzle"][1]),),
             "leave the swizzle out, or annotate 32, 64 or 128 bytes",
         )
-    t = s.type
-    assert isinstance(t, Shared)
+    t = s.typed(Shared)
     if site is not None and t.shape == t.box and (choice is None or "inner" not in choice.why):
         other = 1 - t.inner
         if swizzle_for(t.box[other] * t.dtype.bytes, t.box[t.inner]):
@@ -232,8 +231,7 @@ def _before_fence(ops: list[Op], d: Value) -> None:
 def _k_major(s: Value, k_axis: int) -> None:
     """Operands that are not of 16 bits lie along K (PTX ISA, wgmma.mma_async): the shared tensor does, where
     it may."""
-    p, t = program(), s.type
-    assert isinstance(t, Shared)
+    p, t = program(), s.typed(Shared)
     site = p.site(s)
     if site is not None and t.shape == t.box:
         p.choose_inner(s, k_axis, f"products of {t.dtype} read along K", current().loc)

@@ -64,8 +64,7 @@ class Subscripts(Statements):
 
     def _slot(self, node: ast.Subscript, x: Value, entries: list[ast.expr]) -> Value:
         """s[i, j]: a slot; constant slices cut the slot itself."""
-        t = x.type
-        assert isinstance(t, Shared)
+        t = x.typed(Shared)
         indices = [e for e in entries if not isinstance(e, ast.Slice)]
         values = [self.expr(e) for e in indices]
         with self.at(node):

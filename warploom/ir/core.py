@@ -7,6 +7,7 @@ values that it does not change, so that dumps before and after differ only where
 
 from __future__ import annotations
 
+import builtins
 import enum
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from warploom.errors import Loc
 from warploom.target import DEFAULT, Target, named
@@ -97,12 +98,20 @@ class Type:
     """Compared by value, printed by str().  The concrete types are in ir/types.py."""
 
 
+K = TypeVar("K", bound=Type)
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """Identity is the name; `hint` (the user's variable, where there is one) only helps printers."""
 
     type: Type
     hint: str = ""
+
+    def typed(self, kind: builtins.type[K]) -> K:
+        """Its type, which is one of that kind."""
+        assert isinstance(self.type, kind)
+        return self.type
 
 
 @dataclass(frozen=True, eq=False)

@@ -313,8 +313,7 @@ def _indices(func: Func, _: Target) -> Iterator[Violation]:
     for kind, ops in func.body.by_kind.items():
         if kind is smem.shared_slot:
             for o in ops:
-                slots = o.operands[0].type
-                assert isinstance(slots, Shared)
+                slots = o.operands[0].typed(Shared)
                 if any(outside(v, n) for v, n in zip(o.operands[1:], slots.lead, strict=True)):
                     yield Violation(o, f"the index is outside {slots}")
             continue

@@ -46,8 +46,7 @@ def allocated_bytes(o: Op, target: Target) -> int:
     """Bytes of a shared_alloc or mbarrier_alloc."""
     if o.kind is mbarrier.mbarrier_alloc:
         return target.sync.barrier_bytes * int(o.attrs["n"])
-    t = o.result.type
-    assert isinstance(t, Shared)
+    t = o.result.typed(Shared)
     return t.slot_bytes * math.prod(t.lead)
 
 

@@ -96,8 +96,9 @@ def workspaces_of(func: Func) -> tuple[Workspace, ...]:
     own = func.params[len(func.params) - len(asked) :]
     out = []
     for v, (elements, clean) in zip(own, asked, strict=True):
-        assert isinstance(v.type, Pointer)
-        out.append(Workspace(v.hint, v.type.dtype.name, host.python_text(elements), clean))
+        out.append(
+            Workspace(v.hint, v.typed(Pointer).dtype.name, host.python_text(elements), clean)
+        )
     return tuple(out)
 
 

@@ -148,8 +148,7 @@ class _Arguments:
             if isinstance(p.type, Pointer)
         }
         for i in [i for i, a in arrays.items() if a.size == 0]:
-            empty, t = arrays.pop(i), func.params[i].type
-            assert isinstance(t, Pointer)
+            empty, t = arrays.pop(i), func.params[i].typed(Pointer)
             self.values[i] = np.zeros(empty.shape, ALGEBRA.holds(t.dtype))
         for group in _overlapping(arrays):
             rng = np.random.default_rng((seed, len(self.buffers)))
@@ -176,8 +175,7 @@ class _Arguments:
         raw = np.zeros(length, dtype)
         for i, x in spans.items():
             raw[starts[i] : starts[i] + x.size] = x
-        kind = func.params[next(iter(arrays))].type
-        assert isinstance(kind, Pointer)
+        kind = func.params[next(iter(arrays))].typed(Pointer)
         buffer = _residues(raw, rng, given) if kind.dtype.is_float else raw
         for i, a in arrays.items():
             origin = starts[i] + flattened(a)[1]

@@ -414,8 +414,7 @@ def _store_box(p: _Program, o: Op, view: ViewValue, value: Any, *offsets: Any) -
 
 @_effect(task.channel)
 def _channel(p: _Program, o: Op) -> _Ring:
-    kind = o.result.type
-    assert isinstance(kind, Channel)
+    kind = o.result.typed(Channel)
     return _Ring(kind, o.attrs["name"], p.consumers.get(o.result, frozenset()))
 
 
@@ -427,8 +426,7 @@ def _acquire(p: _Program, o: Op, ring: _Ring, slot: Any, phase: Any) -> None:
 
 @_effect(task.produce)
 def _produce(p: _Program, o: Op, ring: _Ring, slot: Any, source: Any, *rest: Any) -> None:
-    channel = o.operands[0].type
-    assert isinstance(channel, Channel)
+    channel = o.operands[0].typed(Channel)
     item = channel.items[o.attrs["item"]]
     assert isinstance(item, Tile)
     if isinstance(source, ViewValue):

@@ -183,8 +183,7 @@ class Outline:
         found: dict[str, tuple[Shared, int | None, str | None]] = {}
         for o in self.ops:
             if o.kind is smem.shared_alloc:
-                kind = o.result.type
-                assert isinstance(kind, Shared)
+                kind = o.result.typed(Shared)
                 found[o.attrs["name"]] = kind, o.attrs.get("offset"), o.attrs.get("alias")
         return found
 

@@ -170,8 +170,7 @@ def _atomically(a: Agent, o: Op, p: Any, value: Any, rest: Any) -> Steps:
 def _load_box(a: Agent, o: Op, view: ViewValue, *offsets: Any) -> Any:
     if skips(a, o):
         return None
-    kind = o.results[0].type
-    assert isinstance(kind, Tile)
+    kind = o.results[0].typed(Tile)
     return a.cta.memory.load_box(kind.dtype, view, a.numbers(offsets), kind.shape, o.loc)
 
 
@@ -192,8 +191,7 @@ _FACTS = (
 
 @step(tma.tensor_map)
 def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
-    kind = o.result.type
-    assert isinstance(kind, TensorMap)
+    kind = o.result.typed(TensorMap)
     size = kind.dtype.bytes
     if 0 not in view.extents:
         inner = kind.axes[kind.inner]
@@ -230,8 +228,7 @@ def _mbarrier_alloc(a: Agent, o: Op) -> list[MBarrier]:
 
 
 def _type(o: Op) -> Shared:
-    kind = o.result.type
-    assert isinstance(kind, Shared)
+    kind = o.result.typed(Shared)
     return kind
 
 

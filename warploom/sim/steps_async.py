@@ -107,8 +107,7 @@ def _issue_load(
 
 def _box(o: Op) -> tuple[int, ...]:
     """The box that a TMA copy moves, with all axes of the view."""
-    kind = o.operands[0].type
-    assert isinstance(kind, TensorMap)
+    kind = o.operands[0].typed(TensorMap)
     return kind.thick
 
 
@@ -262,8 +261,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
 
 
 def _rows(o: Op) -> int:
-    kind = o.operands[0].type
-    assert isinstance(kind, Tile)
+    kind = o.operands[0].typed(Tile)
     return kind.shape[0]
 
 

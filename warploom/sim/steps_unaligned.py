@@ -26,8 +26,7 @@ def _load_unaligned_ahead(
     """Units are the box in them; None where they were not read."""
     if skips(a, o):
         return None, None
-    kind, axis, by = o.results[0].type, o.attrs["axis"], o.attrs["by"]
-    assert isinstance(kind, Tile)
+    kind, axis, by = o.results[0].typed(Tile), o.attrs["axis"], o.attrs["by"]
     if by * view.strides[axis] * kind.dtype.bytes % unaligned.UNIT_BYTES:
         raise a.error(
             "units",

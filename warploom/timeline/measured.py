@@ -297,8 +297,7 @@ def _heaviest(ops: Sequence[Op], cost: CostTable) -> tuple[str, Op] | None:
 
 def _cost(o: Op, cost: CostTable) -> tuple[str, float]:
     if o.kind in (smem.shared_load, smem.shared_store):
-        s = o.operands[0].type
-        assert isinstance(s, Shared)
+        s = o.operands[0].typed(Shared)
         return "shared", s.tile_bytes / cost.shared_bytes
     if o.accesses:
         return "memory", float(cost.tma_latency)

@@ -107,8 +107,7 @@ def _without_lost_aliases(func: Func) -> Func:
 
 
 def _shared(o: Op) -> Shared:
-    t = o.result.type
-    assert isinstance(t, Shared)
+    t = o.result.typed(Shared)
     return t
 
 

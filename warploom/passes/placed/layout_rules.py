@@ -134,8 +134,7 @@ def _converted(t: TaskLayouts, o: Op) -> Settled:
 
 
 def _converts_through(o: Op) -> int:
-    x, to = o.operands[0].type, o.attrs["layout"]
-    assert isinstance(x, Tile)
+    x, to = o.operands[0].typed(Tile), o.attrs["layout"]
     if conversion(x.layout, to).kind != "shared":
         return 0
     return scratch_geometry(x.layout, to, itemsize(x)).bytes
@@ -179,8 +178,7 @@ def _scanned(t: TaskLayouts, o: Op) -> Settled:
 
 def _along(scratch: Callable[[Layout, int, int], int]) -> Callable[[Op], int]:
     def needed(o: Op) -> int:
-        x = o.operands[0].type
-        assert isinstance(x, Tile)
+        x = o.operands[0].typed(Tile)
         return scratch(x.layout, o.attrs["axis"], itemsize(x))
 
     return needed
@@ -216,8 +214,7 @@ def _each(scratch: Callable[[Layout, int, int], int]) -> Callable[[Op], int]:
     """Of several tiles, one after the other, in units of 16 bytes."""
 
     def needed(o: Op) -> int:
-        x = o.operands[0].type
-        assert isinstance(x, Tile)
+        x = o.operands[0].typed(Tile)
         one = scratch(x.layout, o.attrs["axis"], 1)
         return sum(-(-one * itemsize(v.type) // 16) * 16 for v in o.operands)
 
@@ -235,8 +232,7 @@ def _gathered(t: TaskLayouts, o: Op) -> Settled:
 
 def _whole_operand(o: Op) -> int:
     """All threads write the tile, and each reads what it wants of it."""
-    x = o.operands[0].type
-    assert isinstance(x, Tile)
+    x = o.operands[0].typed(Tile)
     return x.size * itemsize(x)
 
 
@@ -296,8 +292,7 @@ def _put(t: TaskLayouts, o: Op) -> None:
     made = t.facts.maker(v)
     if made is None or made.kind is not smem.shared_load:
         return
-    there, here = place.type, made.operands[0].type
-    assert isinstance(there, Shared) and isinstance(here, Shared)
+    there, here = place.typed(Shared), made.operands[0].typed(Shared)
     if there.inner != here.inner:
         layout = transposing(shape_of_tile(v), there.dtype.bytes, there.inner, t.warps)
         if layout is not None:
@@ -306,8 +301,7 @@ def _put(t: TaskLayouts, o: Op) -> None:
 
 def _pieces(o: Op) -> Memory:
     """What a cp_async by pointers reads."""
-    dst = o.operands[1].type
-    assert isinstance(dst, Shared)
+    dst = o.operands[1].typed(Shared)
     return Memory(dst.inner, o.attrs["bytes"], dst.dtype.bytes, in_pieces=True)
 
 

@@ -163,8 +163,8 @@ class _Rewriter:
 
     def load(self, b: Builder, o: Op, region: Region) -> None:
         """An unaligned load_box, by ops of its own."""
-        box, t = self.box(o), o.result.type
-        assert box is not None and isinstance(t, Tile)
+        box, t = self.box(o), o.result.typed(Tile)
+        assert box is not None
         layout, item = t.layout, box.elem.bytes
         view, *offsets = o.operands
         loop = self.loops[-1] if self.loops else None

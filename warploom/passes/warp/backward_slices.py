@@ -69,8 +69,7 @@ def _closed_form(b: Builder, o: Op) -> Values | None:
     if any(x.kind is not task.ring_next for x in steps) or cursors != after:
         return None
     lo, hi, step = o.operands[:3]
-    assert isinstance(lo.type, Scalar)
-    dtype = lo.type.dtype
+    dtype = lo.typed(Scalar).dtype
     zero, one = build.const(b, 0, dtype), build.const(b, 1, dtype)
     up = arith.sub(b, arith.add(b, arith.sub(b, hi, lo), step), one)
     n = arith.idiv(b, arith.maximum(b, up, zero), step)

@@ -83,8 +83,7 @@ class _Sharer:
         return (o.kind is tile.atomic and several) or bool(o.attrs.get("volatile"))
 
     def share(self, o: Op, b: Builder) -> None:
-        t = o.result.type
-        assert isinstance(t, Scalar)
+        t = o.result.typed(Scalar)
         top = Builder(o.loc)
         name = f"number{len(self.top)}"
         slots = slots_of(top, t.dtype, 1, name, name)

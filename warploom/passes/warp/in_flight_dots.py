@@ -62,8 +62,7 @@ class InFlightLoop(PipelinedLoop):
         params, ends = list(old.params), list(old.yielded)
         acc: dict[Op, tuple[Value, bool]] = {}  # wgmma -> accumulator, ignored at first
         for c in self.chains:
-            tiles = c.products[0].result.type
-            assert isinstance(tiles, InFlight)
+            tiles = c.products[0].result.typed(InFlight)
             at = params[1 + c.index] = Value(tiles, params[1 + c.index].hint)
             for n, w in enumerate(c.products):
                 acc[w] = at, c.zero and n == 0

@@ -133,8 +133,7 @@ class _Declarations:
 
     def ring(self, o: Op) -> Ring:
         plan, top = next(c for c in self.schedule.channels if c.name == o.attrs["name"]), self.top
-        channel = o.result.type
-        assert isinstance(channel, Channel)
+        channel = o.result.typed(Channel)
         ctas = math.prod(cluster.cluster_of(self.accesses.func)) if plan.multicast else 1
         users = self.structure.users.get(o.result, [])
         items = tuple(self.item(plan, n, t, users, ctas) for n, t in enumerate(channel.items))

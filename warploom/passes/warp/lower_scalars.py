@@ -42,8 +42,7 @@ def declare(schedule: Schedule, structure: Structure, top: Builder) -> dict[Valu
 
 def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> NumberRing:
     plan = next(c for c in schedule.channels if c.name == o.attrs["name"])
-    channel = o.result.type
-    assert isinstance(channel, Channel)
+    channel = o.result.typed(Channel)
     (item,) = channel.items
     assert isinstance(item, Scalar)
     name, n = plan.name, 0
@@ -72,8 +71,7 @@ def slots_of(top: Builder, dtype: DType, depth: int, name: str, hint: str) -> Va
 
 def put_number(b: Builder, place: Value, number: Value) -> None:
     """Stores a number, as wide as its slot."""
-    t = place.type
-    assert isinstance(t, Shared)
+    t = place.typed(Shared)
     wide = number if number.type == Scalar(t.dtype) else arith.cast(b, number, dtype=t.dtype)
     smem.shared_put(b, place, wide)
 

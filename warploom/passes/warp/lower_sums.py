@@ -48,8 +48,7 @@ def declare(func: Func, schedule: Schedule, top: Builder) -> Mapping[Op, Meeting
     rank = cluster.cta_rank(top, hint="cta")
     found, names = {}, {str(o.attrs["name"]) for o in top.ops if "name" in o.attrs}
     for i, o in enumerate(sums):
-        t = o.result.type
-        assert isinstance(t, Tile)
+        t = o.result.typed(Tile)
         parts = smem.shared_alloc(
             top,
             name=build.unique("parts", names),

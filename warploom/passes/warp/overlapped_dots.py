@@ -334,9 +334,8 @@ def _bound(first: Copy, point: SplitPoint, between: tuple[Value, Value] | None) 
     """The first index at which the branch has changed its way, at least and at most as `between` says: the
     limit is brought there before anything is taken from it, as it may be the least or the greatest number."""
     b, at = first.b, first.get(point.limit)
-    assert isinstance(at.type, Scalar)
     offset = None if point.offset is None else first.get(point.offset)
-    one = build.const(b, 1, at.type.dtype) if point.inclusive else None
+    one = build.const(b, 1, at.typed(Scalar).dtype) if point.inclusive else None
 
     def moved(v: Value, there: OpKind, back: OpKind) -> Value:
         v = v if offset is None else there(b, v, offset)

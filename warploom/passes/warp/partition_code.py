@@ -131,8 +131,7 @@ class _Partition:
                 raise InternalError(f"store {o.id} can't be done by TMA")
             alias = self.allocation(plan.shares) if plan.shares else None
             staging = select_instructions.store_staging(self.top, o, plan, inner, replicas, alias)
-            t = staging.place.type
-            assert isinstance(t, Shared)
+            t = staging.place.typed(Shared)
             self.staging[o.id] = staging
             self.maps[o.id] = tma.tensor_map(
                 self.top,

@@ -75,8 +75,7 @@ def _split(func: Func, loads: Region, count: int) -> Split:
 
 def _axes(o: Op, place: Value, count: int) -> Iterable[int]:
     """The axes along which a copy's place has equal parts, the rows' first."""
-    t = place.type
-    assert isinstance(t, Shared)
+    t = place.typed(Shared)
     for axis in sorted(range(len(t.shape)), key=lambda a: a == t.inner):
         unit = 1
         if axis != t.inner:
@@ -105,8 +104,7 @@ class _Copies(Cutter):
     def copy(self, o: Op, axis: int, b: Builder) -> None:
         operands = list(o.operands)
         at = _PLACE[o.kind]
-        t = operands[at].type
-        assert isinstance(t, Shared)
+        t = operands[at].typed(Shared)
         shape = self.cut_shape(t.shape, axis)
         blocks = self.blocks(b, axis, len(shape))
         operands[at] = smem.shared_slice(b, operands[at], *blocks, shape=shape)

@@ -73,8 +73,7 @@ def _tasks(o: Op, loop: str, consumer: str) -> Op:
 def _alternate(b: Builder, o: Op, order: OrderBarrier) -> None:
     lo, hi, step, *init = o.operands
     (body,) = o.regions
-    assert isinstance(step.type, Scalar)
-    dtype = step.type.dtype
+    dtype = step.typed(Scalar).dtype
     move_on = _move_on(body, hi)
 
     def ahead(b: Builder, n: Value) -> Value:

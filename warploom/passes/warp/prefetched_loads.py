@@ -104,10 +104,9 @@ class PrefetchedLoop(PipelinedLoop):
 
     def times(self, b: Builder, step: Value, k: int) -> Value:
         """k steps."""
-        assert isinstance(step.type, Scalar)
         if k == 1:
             return step
-        return arith.mul(b, step, build.const(b, k, step.type.dtype), hint="ahead")
+        return arith.mul(b, step, build.const(b, k, step.typed(Scalar).dtype), hint="ahead")
 
 
 def _zeros(b: Builder, v: Value) -> Value:

@@ -140,8 +140,7 @@ def _load_part(
 def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_elements: int) -> None:
     """A box of two axes or more through registers, in a loop over pieces (unrolled, the addresses of all
     would be kept in registers across the loop around)."""
-    t = place.type
-    assert isinstance(t, Shared)
+    t = place.typed(Shared)
     (view, *offsets), policy = source.box, source.policy
     rank = len(t.shape)
     axis = int(
@@ -216,8 +215,7 @@ def _release(b: Builder, ring: Ring, slot: Value) -> None:
 
 def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:
     """A transpose, slice_block or concat of an item, as a view of its slot."""
-    t = o.result.type
-    assert isinstance(t, Tile)
+    t = o.result.typed(Tile)
     part: Value = place
     if o.kind is tile.transpose:
         part = smem.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)

@@ -111,8 +111,7 @@ class Staging:
 
 def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
     """Room for a dot's right operand that is computed in registers."""
-    t = o.operands[1].type
-    assert isinstance(t, Tile)
+    t = o.operands[1].typed(Tile)
     inner = 0 if mma.only_k_major(t.dtype) or t.shape[1] * t.dtype.bytes % 32 else 1
     row = t.shape[1] if inner else rings.promotion_step(o)
     place = smem.shared_alloc(
@@ -142,8 +141,7 @@ def store_staging(
     top: Builder, o: Op, plan: StorePlan, inner: int, replicas: int, alias: str | None
 ) -> Staging:
     """Room for a store's chunks.  alias: of the allocation in whose place it lies."""
-    t = o.operands[1].type
-    assert isinstance(t, Tile)
+    t = o.operands[1].typed(Tile)
     hint = o.operands[0].hint.removesuffix("_view") or "out"
     where: dict[str, Any] = {"alias": alias} if alias else {}
     place = smem.shared_alloc(

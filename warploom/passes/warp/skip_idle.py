@@ -125,8 +125,7 @@ def skip_idle(b: Builder, loop: Op, end: Value) -> None:
 
 def following(b: Builder, lo: Value, hi: Value, step: Value) -> Value:
     """The first of lo, lo + step, … that is not below hi."""
-    t = lo.type
-    assert isinstance(t, Scalar)
+    t = lo.typed(Scalar)
     left = arith.maximum(b, arith.sub(b, hi, lo), build.const(b, 0, t.dtype))
     up = arith.sub(b, arith.add(b, left, step), build.const(b, 1, t.dtype))
     whole = arith.mul(b, arith.idiv(b, up, step), step)

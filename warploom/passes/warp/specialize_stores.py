@@ -64,8 +64,7 @@ class _Store:
 
     @property
     def buffers(self) -> int:
-        assert isinstance(self.place.type, Shared)
-        return self.place.type.lead[1]
+        return self.place.typed(Shared).lead[1]
 
     def flips(self, b: Builder, phase: Value, chunk: int) -> Value:
         """The phase of a chunk's buffer, from that of the tile's first chunk."""
