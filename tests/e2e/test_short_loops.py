@@ -11,6 +11,9 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from warploom.check import Case, Verdict, check
+from warploom.ir.core import walk
+from warploom.ir.ops import smem
+from warploom.ir.rewrite import rewrite
 
 BF16 = ml_dtypes.bfloat16
 
@@ -74,3 +77,47 @@ def test_short_loops_compute_the_same_and_are_proved(blocks: tuple[int, int]) ->
     assert check(made.placed, launch=Case(tuple(args), (2, 1, 1))).verdict is Verdict.PROVED
     depths = {c.name: c.depth for c in made.schedule.channels}
     assert all(d <= max(K // BK, V // BV) for d in depths.values())
+
+
+@wl.jit
+def after_a_loop(
+    q_ptr: Any, k_ptr: Any, v_ptr: Any, o_ptr: Any, T: int, K: int, V: tl.constexpr
+) -> None:
+    """As chunk, with any K: what the second product takes is loaded after the first loop."""
+    at = tl.program_id(0) * 64 + tl.arange(0, 64)
+    inside = at[:, None] < T
+    scores = tl.zeros((64, 64), tl.float32)
+    for i in range(0, tl.cdiv(K, 64)):
+        columns = i * 64 + tl.arange(0, 64)[None, :]
+        q = tl.load(q_ptr + at[:, None] * K + columns, mask=inside & (columns < K), other=0.0)
+        k = tl.load(k_ptr + at[:, None] * K + columns, mask=inside & (columns < K), other=0.0)
+        scores += tl.dot(q, tl.trans(k))
+    scores = tl.where(at[:, None] >= at[None, :], scores, 0.0).to(tl.bfloat16)
+    columns = tl.arange(0, V)[None, :]
+    v = tl.load(v_ptr + at[:, None] * V + columns, mask=inside, other=0.0)
+    tl.store(o_ptr + at[:, None] * V + columns, tl.dot(scores, v), mask=inside)
+
+
+def parted() -> tuple[Any, list[Any]]:
+    args = [*inputs(100, 192, 128), 100, 192]
+    made = after_a_loop.compile_for(*args, V=128, grid=(2,), num_warps=4, num_consumer_groups=0)
+    return made, args
+
+
+def test_what_is_loaded_after_a_loop_lies_in_its_ring() -> None:
+    made, args = parted()
+    (v,) = (o for o in made.placed.body.ops if o.attrs.get("name") == "v")
+    assert v.attrs["reuses"] and v.attrs["offset"] < 3 * 2 * 8192
+    for order in ("late", "early"):
+        args[3][:] = 0
+        made.simulate(*args, grid=(2,), order=order)
+        np.testing.assert_array_equal(args[3], wanted(*args[:3]))
+    assert check(made.placed, launch=Case(tuple(args), (2, 1, 1))).verdict is Verdict.PROVED
+
+
+def test_without_the_barrier_it_is_a_race() -> None:
+    made, args = parted()
+    lost = [o for o in walk(made.placed.body) if o.attrs.get("scope") == "task"]
+    assert [o.kind for o in lost] == [smem.group_sync]
+    func = rewrite(made.placed, lambda o, b: () if o in lost else None)
+    assert check(func, launch=Case(tuple(args), (2, 1, 1))).verdict is Verdict.BROKEN

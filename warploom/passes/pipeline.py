@@ -18,6 +18,7 @@ from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
 from warploom.passes.placed.limit_unrolling import limit_unrolling
 from warploom.passes.placed.order_by_registers import order_by_registers
+from warploom.passes.placed.part_lifetimes import part_lifetimes
 from warploom.passes.placed.pipeline_unaligned_loads import (
     has_unaligned_loads,
     pipeline_unaligned_loads,
@@ -255,6 +256,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(order_by_registers, Level.WARP),
     _row(limit_unrolling, Level.WARP),
     _row(place_fences, Level.WARP),
+    _asked(part_lifetimes, Level.WARP, _uniform),
     _row(allocate_shared, Level.PLACED),
     _row(place_grid_wait, Level.PLACED, lambda f, r: r.target.grid.dependent),
     _row(place_warp_syncs, Level.PLACED),

@@ -92,6 +92,15 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
     return func.with_(body=Region(func.body.params, ops), level=Level.PLACED, attrs=attrs)
 
 
+def bytes_needed(func: Func, target: Target) -> int:
+    """The shared memory that a function at WARP is going to take."""
+    func = with_exchanges(_without_lost_aliases(func))
+    allocations = [o for o in func.body.ops if o.kind is smem.shared_alloc]
+    top = max((b.end for b in _blocks(allocations, SharedReuse(func)).values()), default=0)
+    barriers = [int(o.attrs["n"]) for o in func.body.ops if o.kind is mbarrier.mbarrier_alloc]
+    return top + target.sync.barrier_bytes * sum(barriers)
+
+
 def _without_lost_aliases(func: Func) -> Func:
     names = {o.attrs["name"] for o in func.body.ops if o.kind is smem.shared_alloc}
     lost = {

@@ -1,0 +1,106 @@
+"""Uniform kernels: barriers between what was read and what is loaded next, so that both have the same bytes.
+
+Order: before allocate_shared, which finds out what a barrier allows (analysis/shared_reuse.py).
+Changes: kernels of several products one after the other (chunks of linear attention, delta rules).
+
+In a uniform kernel the loads of a second loop are issued after the first one, in the program's order, yet no
+warp waits for another there: its rings have bytes of their own.  A barrier costs some tens of cycles and a
+program has few such places, so there is one wherever it lets another CTA onto the multiprocessor, and
+nowhere else.  A load comes after the wait for the last products of the loop before it, no later.  No fence is
+needed: slots that ordinary instructions read are released behind one.
+
+    before:  for …  { mbarrier_wait(%full_x); use(%x); mbarrier_arrive(%empty_x) }
+             elect() do { tma_load(%y) }
+    after:   for …  { mbarrier_wait(%full_x); use(%x); mbarrier_arrive(%empty_x) }
+             group_sync() {scope="task"}
+             elect() do { tma_load(%y) }                         %y may lie where %x was
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from warploom.ir import engines
+from warploom.ir.analysis import allocations_of, is_pure
+from warploom.ir.core import Builder, Func, Op, Region
+from warploom.ir.ops import control, mma, smem, task
+from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
+from warploom.passes.placed.allocate_shared import bytes_needed
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+_MOST = 8  # places that are tried
+
+
+def part_lifetimes(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    (phase,) = task.phases(func)
+    places = _first_writes(func, phase.regions[0])[:_MOST]
+    if not places:
+        return func
+    threads = target.warp_size * phase.attrs["warps"][0] * phase.attrs["replicas"][0]
+
+    def resident(chosen: Collection[Op]) -> int:
+        """CTAs of a multiprocessor, as far as memory and threads decide."""
+        size = bytes_needed(_parted(func, chosen), target) + target.shared.reserved
+        found: int = min(target.shared.per_sm // size, target.grid.threads_per_sm // threads)
+        return found
+
+    most = resident(places)
+    if most <= resident(()):
+        return func
+    for o in tuple(places):
+        fewer = [x for x in places if x is not o]
+        if resident(fewer) == most:
+            places = fewer
+    return _parted(func, places)
+
+
+def _first_writes(func: Func, region: Region) -> list[Op]:
+    """The ops of a task's main block that are the first to touch an allocation, and write it, after others
+    were used."""
+    made, seen, found = allocations_of(func), set[Op](), list[Op]()
+    inner = [o for o in region.ops if o.kind is control.if_ and any(map(_fills, o.all_ops))]
+    if inner:
+        return [x for r in inner[0].regions for x in _first_writes(func, r)]
+    for o in region.ops:
+        touched = {made[v] for x in o.all_ops for v in x.operands if v in made}
+        writes = any(_fills(x) or x.kind is smem.shared_store for x in o.all_ops)
+        if writes and seen and touched - seen:
+            found.append(o)
+        if not (o.kind is task.elect and not seen):
+            seen |= touched
+    return found
+
+
+def _fills(o: Op) -> bool:
+    return o.kind in engines.FILLS
+
+
+def _parted(func: Func, places: Collection[Op]) -> Func:
+    """With a barrier before each of the places."""
+    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: _region(r, places)))
+
+
+def _region(region: Region, places: Collection[Op]) -> Region:
+    ops: list[Op] = []
+    late: list[Op] = []  # what waits for the products before it
+    for o in region.ops:
+        if late and (o is region.ops[-1] or not _may_precede(o, late)):
+            ops += late
+            late = []
+        if o not in places:
+            ops.append(with_regions(o, lambda r: _region(r, places)))
+            continue
+        b = Builder(o.loc)
+        smem.group_sync(b, scope="task")
+        late += [*b.ops, o]
+    return with_ops(region, ops)
+
+
+def _may_precede(o: Op, late: list[Op]) -> bool:
+    """Is o a wait for products, or what computes numbers of other things than `late` makes?"""
+    if o.kind is mma.wgmma_wait:
+        return True
+    made = {v for x in late for v in x.results}
+    return is_pure(o) and not o.regions and made.isdisjoint(o.operands)
