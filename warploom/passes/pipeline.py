@@ -213,7 +213,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(recover_boxes, Level.TILE, _structured),
     _row(apply_alignment_hints, Level.TILE),
     _row(deduplicate_loads, Level.TILE),
-    _row(convert_ifs, Level.TILE),
+    _row(convert_ifs, Level.TILE, lambda f, r: has_no_dots(f)),
     _row(hoist_stores, Level.TILE, lambda f, r: has_no_dots(f)),
     Pass("canonicalize", lambda f, r: canonicalize(f, None, r.target), Level.TILE, _structured),
     Choice("choose_cluster", _choose_cluster),

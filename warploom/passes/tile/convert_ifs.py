@@ -1,4 +1,4 @@
-"""Turns small ifs in loops into masked loads and selections.
+"""Turns small ifs in loops of kernels without dots into masked loads and selections.
 
 Order: at TILE behind recover_boxes, whose masks are comparisons of places, before the choice of a schedule,
 so that loads of the loop stand in one block: what runs ahead, and in what order, is decided by blocks.
@@ -25,7 +25,7 @@ from warploom.ir.analysis import waits
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import Env, substitute, with_ops, with_regions
-from warploom.ir.types import Tile, dtype_of, i1, shape_of
+from warploom.ir.types import DType, Scalar, Tile, dtype_of, i1, shape_of
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -54,12 +54,19 @@ def _region(region: Region, in_loop: bool) -> Region:
 
 def _is_small(o: Op) -> bool:
     """Is o an if of few ops, loads by pointers among them, that does nothing but compute its results?"""
-    if o.kind is not control.if_ or not o.results:
+    if o.kind is not control.if_ or not o.results or not all(map(_is_number, o.results)):
         return False
     ops = [x for r in o.regions for x in r.ops[:-1]]
     if len(ops) > MOST_OPS or not any(x.kind is tile.load for x in ops):
         return False
     return all(_is_plain_load(x) or _is_cheap(x) for x in ops)
+
+
+def _is_number(v: Value) -> bool:
+    """Or a tile of numbers: whose memory a pointer reaches would not be known of a selected one."""
+    return isinstance(v.type, Scalar) or (
+        isinstance(v.type, Tile) and isinstance(v.type.elem, DType)
+    )
 
 
 def _is_plain_load(o: Op) -> bool:
