@@ -202,6 +202,20 @@ class Accesses:
                 found.add(o)
         return found
 
+    def overwriting(self) -> set[Op]:
+        """Stores to what an earlier store, or one in the same loop, may have written: other threads may have
+        done that."""
+        stores = [(o, self.base(o.operands[0])) for o in self.memory_ops if o.stores]
+        return {
+            o
+            for i, (o, base) in enumerate(stores)
+            for j, (x, other) in enumerate(stores)
+            if x is not o
+            and (None in (base, other) or base == other)
+            and (j < i or {*self.structure.loops(o)} & {*self.structure.loops(x)})
+            and not self._apart(o, x)
+        }
+
     def announcing(self) -> set[Op]:
         """Atomics that may tell somebody, in this launch or not, that the program's stores are done: of one
         number, with release order, behind a store (or an atomic on a tile, which all threads do as well) or

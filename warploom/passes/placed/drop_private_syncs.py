@@ -4,9 +4,10 @@ Order: behind assign_layouts, which says who holds which element, before allocat
 count on the barriers that are left.
 Changes: rows and elements that are computed in place.
 
-A kernel that loads what it stores has a barrier before either (partition_code), as another thread may have
-stored what this one loads.  Where all accesses to an array are boxes of one size, in one layout, and begin a
-multiple of that size apart, an element is the same thread's in all of them: program order is enough.
+A kernel that loads what it stores, or stores to an array twice, has a barrier before either (partition_code),
+as another thread may have stored what this one loads or stores.  Where all accesses to an array are boxes of
+one size, in one layout, and begin a multiple of that size apart, an element is the same thread's in all of
+them: program order is enough.
 
     before:  group_sync() {scope="task", memory=true}
              %x = load_box(%v, %i)

@@ -61,7 +61,7 @@ class _Partition:
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
         self.accesses = Accesses(self.func, self.structure, self.target)
-        self.aliased = self.accesses.aliased()
+        self.ordered = self.accesses.aliased() | self.accesses.overwriting()
         self.announcing = self.accesses.announcing()
         self.demand = Demand.assigned(
             self.structure,
@@ -286,8 +286,8 @@ class _Writer:
             self.copy(o, b)
 
     def in_order(self, o: Op, b: Builder) -> None:
-        """A barrier before what others stored or still load, and before what tells others of all stores.
-        (What the producer does orders its own accesses alone: it has no part in the stores.)"""
+        """A barrier before what others stored or still load or store, and before what tells others of all
+        stores.  (What the producer does orders its own accesses alone: it has no part in the stores.)"""
         if self.elected or self.alone:
             return
         if o in self.shared.announcing and self.plan.role != "producer":
@@ -295,7 +295,7 @@ class _Writer:
                 select_instructions.complete_stores(b)
             # Groups that take tiles in turn announce each its own.
             smem.group_sync(b, scope="replica" if self.shared.schedule.ping_pong_loop else "task")
-        elif o in self.shared.aliased:
+        elif o in self.shared.ordered:
             smem.group_sync(b, scope="task", memory=True)
 
     def for_one_replica(self, o: Op) -> bool:
