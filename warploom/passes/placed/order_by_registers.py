@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from warploom.ir.analysis import closure, free_values
 from warploom.ir.core import Effect, Func, Op, Region, Value
-from warploom.ir.ops import mbarrier, smem, task, tile, tma
+from warploom.ir.ops import mbarrier, mma, smem, task, tile, tma
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Tile
 from warploom.passes.placed.layout_rules import RULES
@@ -101,6 +101,7 @@ class _Ordering:
     def ordered(self) -> list[Op]:
         self.needs = {o: self._needs(o) for o in self.ops}
         self.maker = {v: o for o in self.ops for v in o.results}
+        self.multiplied = {v for o in self.ops if o.kind is mma.wgmma for v in o.operands}
         least = self.cost(self.ops)
         for _ in range(_ROUNDS):
             before = least
@@ -111,6 +112,11 @@ class _Ordering:
             if least == before:
                 break
         return self.ops
+
+    def may_pass(self, o: Op, other: Op) -> bool:
+        """As _may_pass; registers that a product reads are written before the fence that stands before it."""
+        is_late = other.kind is mma.wgmma_fence and not self.multiplied.isdisjoint(o.results)
+        return not is_late and _may_pass(o, other)
 
     def cost(self, ops: Sequence[Op]) -> int:
         return self.pressure.excess(self.region, ops, self.limit)
@@ -135,7 +141,11 @@ class _Ordering:
         kept: list[Op] = []
         for x in before:
             (kept if x in needed else late).append(x)
-        ok = [x for x in late if all(_may_pass(x, y) for y in (*kept[_from(kept, x, before) :], o))]
+        ok = [
+            x
+            for x in late
+            if all(self.may_pass(x, y) for y in (*kept[_from(kept, x, before) :], o))
+        ]
         stuck = closure(
             [x for x in late if x not in ok],
             lambda x: [self.maker[v] for v in self.needs[x] if v in self.maker],
@@ -148,7 +158,7 @@ class _Ordering:
         rest = self.ops[at + 1 :]
         made = {v for x in late for v in x.results}
         to = next((i for i, x in enumerate(rest) if not made.isdisjoint(self.needs[x])), len(rest))
-        if not all(_may_pass(x, y) for x in late for y in rest[:to]):
+        if not all(self.may_pass(x, y) for x in late for y in rest[:to]):
             to = 0
         return self.keeps([*first, *rest[:to], *late, *rest[to:]], least)
 
@@ -162,7 +172,7 @@ class _Ordering:
         while (
             to < len(self.ops)
             and made.isdisjoint(self.needs[self.ops[to]])
-            and _may_pass(o, self.ops[to])
+            and self.may_pass(o, self.ops[to])
         ):
             to += 1
         if to == at + 1 or to == len(self.ops):
