@@ -24,6 +24,8 @@ from warploom.sim.path import Path, Paths
 from warploom.sim.report import NeedsData, SimError, SimReport, StepLimit, TripLimit
 
 MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
+TOO_LONG = 1.1  # times as many, by its path: it is not run
+LENGTH_OF_A_STEP = 16  # of a path: telling so much counts as a step
 MAX_CASES = 60
 MOST_PROGRAMS = 16  # of an input, that are run where it can't be told that they do the same
 MAX_VOLUME = 64  # of iterations in all, where several loops run for more than the least
@@ -112,6 +114,10 @@ class Runs:
         self._paths = Paths(func, watched)
         self._most_trips: dict[Any, dict[Op, int]] = {}
         self.taken = 0  # steps of all runs
+        self.told = 0  # likewise: what takes as long, of paths and of iterations without any steps
+        self.is_searching = False  # are inputs to be left out that take too many steps?
+        self._pace = 0, 1  # the steps of the scheduler in the longest run, and the events of its path
+        self._too_long: set[Any] = set()  # without a path
         self._path_of: dict[Any, tuple[Case, Path | None]] = {}
         self._by_path: dict[Path, SimReport] = {}
         self._is_misled = False  # a guess was wrong
@@ -156,7 +162,15 @@ class Runs:
         if key not in self._path_of:
             found = self._paths(case.args, case.grid, program, case.fills)
             self._path_of[key] = case, found
+            self.told += self._paths.work // LENGTH_OF_A_STEP
+            if found is None and self._is_too_long(self._paths.events):
+                self._too_long.add(key)
         return self._path_of[key][1]
+
+    def _is_too_long(self, events: int) -> bool:
+        """Would a program with so many events take too many steps, by the pace of those that were run?"""
+        ticks, of = self._pace
+        return self.is_searching and events * ticks > TOO_LONG * MAX_STEPS * of
 
     def most_trips(self, case: Case, program: int, most: int) -> Mapping[Op, int]:
         """How often a program runs each loop at most, as predicted, else as run.  Raises what its run does;
@@ -200,6 +214,9 @@ class Runs:
     def _first_like(self, case: Case, program: int, most: int | None) -> SimReport:
         """The run of the first program that did the same, or this one's."""
         path = self.predicted(case, program)
+        events = 0 if path is None else path.events
+        if (*case.key, program) in self._too_long or self._is_too_long(events):
+            raise StepLimit("step-limit", f"the program takes more than {MAX_STEPS} steps")
         if path is None:
             return self._run(case, program, True, most)
         if path.is_guess:
@@ -207,6 +224,8 @@ class Runs:
         found = self._by_path.get(path)
         if found is None:
             found = self._run(case, program, True)
+            self._pace = max(self._pace, (found.ticks, max(1, path.events)))
+            self.told += max(0, path.length // LENGTH_OF_A_STEP - len(found.steps))
             if path.is_guess and not found.is_in_turn:
                 self._is_misled = True
                 return found

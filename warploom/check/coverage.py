@@ -243,8 +243,6 @@ class Coverage:
         for base, choice in itertools.product(bases, choices):
             if self.search.is_over():
                 break
-            if base is not self.busy and self._seen(choice) == 2:
-                continue
             for wish in itertools.islice(self.solver.turning(choice, base), MOST_OF_A_CHOICE):
                 self.search.run(base, wish)
                 if self.report.failures:

@@ -120,7 +120,7 @@ def _checked(
         given = [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]
     if given is None:
         found = find_cases(func, runs, steering, solver.promised(steering.smallest))
-        checker.is_searched = True
+        checker.is_searched = runs.is_searching = True
         checker.joint_states_left //= JOINT_SEARCHED
         checker.joint_steps_left //= JOINT_SEARCHED
         coverage = Coverage(checker, solver, courses, found)

@@ -41,7 +41,7 @@ class Search:
         self.dependence, self.steering = solver.dependence, solver.steering
         self.runs, self.report, self.cases = checker.runs, checker.report, cases
         self.is_cut = False  # did the steps not suffice?
-        self._end = 0  # the steps after which it is over
+        self._end = 0, 0  # the steps after which it is over, and what was told
         self._made: dict[Any, tuple[Case | None, tuple[int, ...]]] = {}  # of wishes beside an input
 
     @property
@@ -50,11 +50,12 @@ class Search:
         return max(self.cases, key=self.runs.length)
 
     def begin(self, steps: int = MOST_STEPS) -> None:
-        self._end = self.runs.taken + steps
+        self._end = self.runs.taken + steps, self.runs.told + steps
 
     def is_over(self) -> bool:
         """Has a search taken as many steps as it may?"""
-        is_over = self.runs.taken > self._end
+        steps, told = self._end
+        is_over = self.runs.taken > steps or self.runs.told > told
         self.is_cut |= is_over
         return is_over
 

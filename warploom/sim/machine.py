@@ -135,6 +135,7 @@ def simulate(
                 raise
         ctas = [cta for one in machine.programs for cta in one.ctas]
         report.cycles = max(report.cycles, *(cta.cycles for cta in ctas))
+        report.ticks = max(report.ticks, machine.engine.tick)
         report.programs += len(group)
         for one in machine.programs:
             one.dismantle()

@@ -83,11 +83,12 @@ class _TooLong(Exception):
 
 
 class _Loop(NamedTuple):
-    """A loop that was told: the number of what it told, how long that is, what the loop gives, and what it
-    added to the report."""
+    """A loop that was told: the number of what it told, how long that is, of how many events, what the loop
+    gives, and what it added to the report."""
 
     told: int
     length: int
+    events: int
     results: Any
     trips: dict[Op, set[int]]
     outcomes: dict[tuple[Op, bool], int]
@@ -95,7 +96,8 @@ class _Loop(NamedTuple):
 
 class _Told(Outline):
     """The lines of a function whose ops tell what they are asked for, instead of doing it.  length: of the
-    path, with what loops told."""
+    path, with what loops told; events: the ops in it that are told; work: the length, without what was told
+    before."""
 
     def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
         super().__init__(func, func.target.cost, watched=watched)
@@ -109,7 +111,7 @@ class _Told(Outline):
         """Of another program nothing is told yet.  put: the numbers left at each place, and by whom;
         got: how many each agent took there."""
         self.path: list[Any] = []
-        self.length = self.handed = 0
+        self.length = self.events = self.work = self.handed = 0
         self.put: dict[tuple[int, int], tuple[Agent, list[Any]]] = {}
         self.got: dict[Any, int] = {}
 
@@ -164,7 +166,7 @@ class _Told(Outline):
                 line for line in every if not _is_told(line.op) or line.op in self._chosen
             )
             if told:
-                tell = partial(self._tell, region, len(told) + len(asked))
+                tell = partial(self._tell, region, len(told), len(asked))
                 lines += (
                     Line(told[-1], tell, False, tuple(dict.fromkeys(asked)), (), (), "", 0.0),
                 )
@@ -199,7 +201,7 @@ class _Told(Outline):
         return self.put[at][1][n - 1]
 
     def _branching(self, a: Agent, o: Op, then: Part, other: Part, c: Any) -> Steps:
-        self._tell(o, 2, a, o, c)
+        self._tell(o, 0, 2, a, o, c)
         return (then if is_true(c) else other)()
 
     def _telling_loop(self, loop: Op) -> Line:
@@ -212,7 +214,7 @@ class _Told(Outline):
 
         def run(a: Agent, o: Op, whole: Part, *values: Any) -> Steps:
             first, stop, stride = a.numbers(values[:3])
-            self._tell(o, 2, a, o, len(range(first, stop, max(stride, 1))))
+            self._tell(o, 0, 2, a, o, len(range(first, stop, max(stride, 1))))
             if asked is None:
                 return whole()
             coming = *[values[i] for i in at], *where(a)
@@ -220,10 +222,14 @@ class _Told(Outline):
 
         return Line(loop, run, False, (*loop.operands, *(asked or ())), loop.results, (), "", 0.0)
 
-    def _tell(self, what: Op | Region, length: int, a: Agent, o: Op, *numbers: Any) -> None:
+    def _tell(
+        self, what: Op | Region, events: int, asked: int, a: Agent, o: Op, *numbers: Any
+    ) -> None:
         step = what, *numbers
         self.path.append(self._steps_told.setdefault(step, step))
-        self.length += length
+        self.length += events + asked
+        self.work += events + asked
+        self.events += events
         if self.length > MAX_LENGTH:
             raise _TooLong
 
@@ -231,17 +237,21 @@ class _Told(Outline):
         """A loop, told where it was not yet."""
         report = a.cta.report
         if key not in self._loops:
-            path, length, trips, outcomes = self.path, self.length, report.trips, report.outcomes
+            path, trips, outcomes = self.path, report.trips, report.outcomes
+            length, events = self.length, self.events
             self.path, report.trips, report.outcomes = [], {}, {}
             results = yield from whole()
             told = self._numbers.setdefault(tuple(self.path), len(self._numbers))
             self._loops[key] = _Loop(
-                told, self.length - length, results, report.trips, report.outcomes
-            )
-            self.path, self.length, report.trips, report.outcomes = path, length, trips, outcomes
+                told, self.length - length, self.events - events, results, report.trips,
+                report.outcomes,
+            )  # fmt: skip
+            self.path, report.trips, report.outcomes = path, trips, outcomes
+            self.length, self.events = length, events
         loop = self._loops[key]
         self.path.append(loop.told)
         self.length += loop.length
+        self.events += loop.events
         for inner, counts in loop.trips.items():
             report.trips.setdefault(inner, set()).update(counts)
         for seen, iteration in loop.outcomes.items():
@@ -294,12 +304,15 @@ def _place_of(a: Agent) -> tuple[Any, ...]:
 @dataclass(frozen=True)
 class Path:
     """What the agents of a program do.  trips: of each loop the trip counts, in any agent.  outcomes: see
-    SimReport; paths may be equal all the same."""
+    SimReport; paths may be equal all the same.  length, events: how much they do, the ops among it; the same
+    of equal ones."""
 
     steps: tuple[Any, ...]
     trips: frozenset[tuple[Op, int]]
     outcomes: Mapping[tuple[Op, bool], int] = field(default_factory=dict, compare=False)
     is_guess: bool = False
+    length: int = 0
+    events: int = 0
 
     @cached_property
     def most_trips(self) -> Mapping[Op, int]:
@@ -308,10 +321,11 @@ class Path:
 
 
 class Paths:
-    """The paths of a function's programs."""
+    """The paths of a function's programs.  work: what telling the last one took, in what it told; events: the
+    ops that it told, to its end or to where it got too long."""
 
     def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
-        self.func = func
+        self.func, self.work, self.events = func, 0, 0
         self._told = _Told(func, watched)
         self._settings = _settings(func)
 
@@ -324,6 +338,7 @@ class Paths:
     ) -> Path | None:
         """Equal for programs whose runs without data are equal; None where that can't be told."""
         told = self._told
+        self.work = self.events = 0
         if not told.is_telling or 0 in grid_of(grid):
             return None
         if told.is_guessing:
@@ -334,10 +349,13 @@ class Paths:
                 is_over = self._follow(args, grid, number, fills, paths, report)
         except (SimError, NeedsData, _TooLong):
             return None
+        finally:
+            self.work, self.events = told.work, told.events
         if not is_over or report.shares_words:
             return None
         trips = frozenset((o, n) for o, counts in report.trips.items() for n in counts)
-        return Path(tuple(map(tuple, paths)), trips, report.outcomes, told.is_guessing)
+        steps = tuple(map(tuple, paths))
+        return Path(steps, trips, report.outcomes, told.is_guessing, told.length, told.events)
 
     def _follow(
         self,

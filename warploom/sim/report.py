@@ -128,6 +128,7 @@ class SimReport:
     words: the words of global memory that were accessed by themselves: by which agents, and who wrote.
     outcomes: of the conditions that were watched, each with the last iteration that it was seen in.
     is_in_turn: the nth number that an agent got from a place in shared memory was the nth put there, always.
+    ticks: of the scheduler, in the program that took most.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -138,6 +139,7 @@ class SimReport:
     words: dict[str, dict[str, bool]] = field(default_factory=dict)
     outcomes: dict[tuple[Op, bool], int] = field(default_factory=dict)
     is_in_turn: bool = True
+    ticks: int = 0
 
     def __str__(self) -> str:
         return f"{self.cycles:,.0f} cycles, {self.programs} programs, {len(self.events)} events"
