@@ -245,6 +245,8 @@ class Coverage:
                 break
             for wish in itertools.islice(self.solver.turning(choice, base), MOST_OF_A_CHOICE):
                 self.search.run(base, wish)
+                if choice.value in self.dependence.addresses:  # which word is read must matter
+                    self._run_patterns(base, wish)
                 if self.report.failures:
                     return
         for wish in self._larger():
@@ -252,6 +254,16 @@ class Coverage:
             if self.report.failures:
                 return
         self.search.is_cut = is_cut
+
+    def _run_patterns(self, base: Case, wish: Wish) -> None:
+        """Runs an input with what is wished for, with other numbers in parts of each array."""
+        case, programs = self.search.made(base, wish)
+        for at, (name, fill) in enumerate(case.memory if case is not None else ()):
+            if case is not None and not self.steering.is_written(name):
+                for pattern in PATTERNS[1:]:
+                    if not self.search.is_over():
+                        other = Fill(fill.base, fill.base + 1, pattern)
+                        self.search.run_filled(case, at, other, programs)
 
     def _larger(self) -> Iterator[Wish]:
         """All numbers larger than a constant with which what goes along a loop is compared, so that none ends

@@ -309,6 +309,13 @@ class Dependence:
                     arrays[array] = array in self.written
         return tuple(Reading(a, w) for a, w in arrays.items())
 
+    @cached_property
+    def addresses(self) -> set[Value]:
+        """What the addresses of words that decide something are computed from."""
+        made = (self.made.get(v) for v in self.needed)
+        loads = [o for o in made if o is not None and o.kind is tile.load]
+        return closure([x for o in loads for x in o.operands], self.flow_of)
+
     def arrays(self, pointer: Value) -> list[Value]:
         """The parameters that a pointer or view may point into: those that it is made from, not what its
         offsets are read from."""

@@ -116,7 +116,7 @@ def _for_all(func: Func, searched: Sequence[Case]) -> GlobalMemory:
 def examples(func: Func, searched: Sequence[Case]) -> tuple[list[Case], list[Case]]:
     """The largest of the inputs that were searched for, and one with all numbers three times as large (so
     that strides keep their relation to extents), on small and on large grids.  Then some in which one
-    number alone is large; these may be too large to be looked at."""
+    number alone is large, and one in which all are; these may be too large to be looked at."""
     steering, facts = Steering(func), func.attrs.get("facts", ())
     free = [
         i
@@ -136,12 +136,9 @@ def examples(func: Func, searched: Sequence[Case]) -> tuple[list[Case], list[Cas
         grids = (case.grid,) if steering.has_own_grid else map(tuple, _grids(axes))
         found += [Case(case.args, grid) for grid in grids]
     small = {i: SHORT * steering.divisor(i) for i in free}
-    large = (
-        steering.case(
-            largest.values[: len(func.params) + 1], {**small, i: LONG * steering.divisor(i)}
-        )
-        for i in free[:MOST_LONG]
-    )
+    long = {i: LONG * steering.divisor(i) for i in free}
+    changes = [*({**small, i: long[i]} for i in free[:MOST_LONG]), long]
+    large = (steering.case(largest.values[: len(func.params) + 1], more) for more in changes)
     grid = None if steering.has_own_grid else _grids(axes)[0]
     longer = [Case(c.args, grid or c.grid) for c in large]
     return list({c.key: c for c in found}.values()), longer
