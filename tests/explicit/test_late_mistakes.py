@@ -59,6 +59,12 @@ RINGS = {
         "t % 50",
         "t",
     ),
+    "a sum of words, the last ones one word": (
+        "c: int32 = 0\nfor j in range(n):\n    c = c + self.load(f_ptr + j)\nfor t in range(c):\n    q.load(g)",
+        "c: int32 = 0\nfor j in range(n):\n    c = c + self.load(f_ptr + {})\nfor t in range(c):\n    q.use()",
+        "min(j, 40)",
+        "j",
+    ),
     "inner loops that grow, no release in one iteration": (
         "for t in range(m):\n    for j in range(t + 1):\n        q.load(g)",
         "for t in range(m):\n    for j in range(t + 1):\n        q.wait()\n        if {}:\n"
@@ -154,6 +160,14 @@ STORES = {
         "for t in range(self.blockIdx.x, m, n):\n"
         "    self.store_global(out, x + t.to(float32), offsets=[t * 64 - {}, 0])",
         "t // 90",
+        "0",
+    ),
+    "tiles that overlap from the 40th block on, where there are so many rows": (
+        "n",
+        "x = self.register_tensor(dtype=float32, shape=[64, 64], init=1.0)\n"
+        "at = self.blockIdx.x - {}\n"
+        "self.store_global(out, x + self.blockIdx.x.to(float32), offsets=[at * 64, 0])",
+        "self.blockIdx.x // 40",
         "0",
     ),
     "a fence between the proxies up to the 20th": (
