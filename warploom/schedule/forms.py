@@ -191,8 +191,7 @@ def cycles(work: Work, form: Form, waves: int, steps: int) -> float:
         step += cost.uniform_step / form.groups
         begin = cost.start
     alone = begin + steps * step + form.beside + end
-    beside = form.resident if waves >= MANY_WAVES else min(waves, form.resident)
-    return max(steps * bound, alone / beside)
+    return max(steps * bound, alone / min(waves, form.resident))
 
 
 @dataclass(frozen=True)

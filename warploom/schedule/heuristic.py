@@ -30,7 +30,13 @@ from warploom.schedule import (
 )
 from warploom.schedule.consumer_partition import partition_consumer
 from warploom.schedule.context import Context
-from warploom.schedule.memory import Memory, fillings, number_channels, plan_memory
+from warploom.schedule.memory import (
+    Memory,
+    fillings,
+    number_channels,
+    plan_memory,
+    without_idle_slots,
+)
 from warploom.schedule.model import (
     MANY_WAVES,
     Knobs,
@@ -71,7 +77,8 @@ def choose(
     """
     context = Context(func, knobs, target, headroom or Headroom())
     launch = launch or Launch()
-    return split_k.with_split_k(context, _with_room(context, launch), launch)
+    schedule = without_idle_slots(context, _with_room(context, launch))
+    return split_k.with_split_k(context, schedule, launch)
 
 
 def _with_room(context: Context, launch: Launch) -> Schedule:

@@ -21,7 +21,7 @@ from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import clusters, rings
 from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
-from warploom.schedule.model import ChannelPlan, Knobs, StorePlan, relayed
+from warploom.schedule.model import ChannelPlan, Knobs, Reason, Schedule, StorePlan, relayed
 from warploom.schedule.resources import excess, fits
 from warploom.schedule.roles import TRANSPOSER, Roles
 from warploom.schedule.stores import BUFFERS, WHOLE, Stores
@@ -29,7 +29,6 @@ from warploom.schedule.stores import BUFFERS, WHOLE, Stores
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
 LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is transposed
 ENOUGH_SLOTS = 3  # of a ring in a loop: with fewer, rings that can are shared widely
-_NO_MORE = "its loop has no more iterations"
 MOST_HELD = 8  # loads that go to registers where shared memory is short
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
 
@@ -170,8 +169,7 @@ class Memory:
                 loops = ", ".join(i for site in c.also for i in site)
                 why = "what follows brings the same kind of blocks"
                 self.context.because(c.name, f"its slots serve {loops} as well", why)
-            demanded = w.by not in ("", _NO_MORE) and w.most != Knobs().num_stages
-            if c.depth < w.most and demanded and not w.exact:
+            if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
                 fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
                 self.context.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
         return channels, self.stores.plans(buffers, sharing, host)
@@ -205,25 +203,7 @@ class Memory:
             return _Wish(1)
         knob = _depth_knob(specialized)
         asked = getattr(self.context.knobs, knob)
-        wish = _Wish(MAX_DEPTH) if asked is None else _Wish(asked, knob, specialized)
-        trips = [self.trips(x[0]) for x in (g, *self.again.get(g, ()))]
-        most = sum(n if n is not None else MAX_DEPTH for n in trips)
-        return wish if wish.exact or most >= wish.most else _Wish(max(1, most), _NO_MORE)
-
-    def trips(self, o: Op) -> int | None:
-        """The most items that load o brings before its ring stands still, where that is known: the producer
-        runs ahead into the next walk of its loop, a uniform kernel doesn't."""
-        loops = self.context.structure.loops(o)
-        facts = self.context.accesses.facts
-        found = [most_trips(facts, x) for x in loops if x.kind is control.for_]
-        if len(found) < len(loops):
-            return None
-        total = 1
-        for n in found if self.roles.specialized else found[:1]:
-            if n is None:
-                return None
-            total *= n
-        return total
+        return _Wish(MAX_DEPTH) if asked is None else _Wish(asked, knob, specialized)
 
     def innermost(self, o: Op) -> bool:
         """Does o stand in a loop that holds no further loop with a channel?"""
@@ -361,6 +341,38 @@ def plan_memory(
     if isinstance(first, CompileError):
         raise first
     return first
+
+
+def without_idle_slots(context: Context, schedule: Schedule) -> Schedule:
+    """The schedule without slots that its loops have no iterations for.  Two stay, on which overlaps count.
+    Forms are weighed before: what they are weighed by was measured with all slots."""
+    if schedule.specialized and context.knobs.num_buffers_warp_spec is not None:
+        return schedule
+    loads = {o.id: o for o in context.ops if o.id}
+    channels, told = [], []
+    for c in schedule.channels:
+        ops = [loads.get(i) for site in c.sites for i in site[:1]]
+        most = sum(_trips(context, o, schedule.specialized, c.depth) for o in ops)
+        depth = min(c.depth, max(2, most))
+        if depth < c.depth:
+            told.append(Reason(c.name, f"{depth} slots", "its loop has no more iterations"))
+        channels.append(replace(c, depth=depth))
+    return replace(schedule, channels=tuple(channels), reasons=(*schedule.reasons, *told))
+
+
+def _trips(context: Context, o: Op | None, specialized: bool, otherwise: int) -> int:
+    """The most items that load o brings before its ring stands still: the producer runs ahead into the next
+    walk of its loop, a uniform kernel does not.  otherwise: where that is unknown, or depths are asked."""
+    loops = context.structure.loops(o) if o is not None else []
+    if o is None or not loops or context.hints.stages(o) is not None:
+        return otherwise
+    total = 1
+    for loop in loops if specialized else loops[:1]:
+        n = most_trips(context.accesses.facts, loop) if loop.kind is control.for_ else None
+        if n is None:
+            return otherwise
+        total *= n
+    return total
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ _OF_TASKS = tuple(f.name for f in dataclasses.fields(Knobs) if f.metadata["of_ta
 
 
 SPLITS = (2, 4, 8)  # CTAs of a cluster that may share the iterations of a loop
-MANY_WAVES = 4  # programs of one multiprocessor: with as many or more, all that fit run at once
+MANY_WAVES = 4  # programs of one multiprocessor: where there are more, it's as if there were these
 
 
 # A loop whose iterations CTAs may share, and rows (programs, ((steps, CTAs), …)): a launch goes by the first
