@@ -71,7 +71,6 @@ def test_what_is_at_warp_enters_there() -> None:
         "canonicalize",
         "merge_elects",
         "assign_layouts",
-        "order_by_registers",
         "limit_unrolling",
         "place_fences",
         "allocate_shared",

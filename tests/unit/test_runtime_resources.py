@@ -79,7 +79,8 @@ def test_after_a_spill_another_budget_is_tried_and_kept(ptxas: Any) -> None:
     seen = ptxas(lambda source: 8 * (usual in source))
     kernel, told = gemm()
     assert usual in seen[0] and usual not in seen[-1] and len(seen) == 2
-    assert not told and kernel.request.headroom == HEADROOMS[0]
+    few, headroom, *_ = HEADROOMS  # without dots in registers the first changes nothing
+    assert few.few_registers and not told and kernel.request.headroom == headroom
     assert registers(kernel) == [200, 104]
     assert any("ptxas spilled" in r.because for r in kernel.schedule.reasons)
 

@@ -88,8 +88,8 @@ class Search:
         self.busy += built["cpu_seconds"]
 
     def is_over(self) -> bool:
-        """Whether the budget is spent: two builds of a hopeless kernel, NVRTC_SECONDS of any."""
-        if self.hopeless and self.builds > 1:
+        """Whether the budget is spent: two schedules of a hopeless kernel, NVRTC_SECONDS of any."""
+        if self.hopeless and len(self.known) > 1:
             self.stopped = f"the first build spills {self.hopeless:,} bytes, which none would mend"
         elif self.busy > NVRTC_SECONDS:
             self.stopped = f"NVRTC was at work for {self.busy:.0f} s"
@@ -107,8 +107,8 @@ class Search:
 def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
     """The first attempt that ptxas has nothing to say against, else the one with the least.
 
-    A hopeless first build is followed by that with the most headroom, if there is budget left.  Raises
-    CompileError where none compiles."""
+    A hopeless first build is followed by one that holds less, or that with the most headroom, if there is
+    budget left.  Raises CompileError where none compiles."""
     refusal: CompileError | None = None
     best: Built | None = None
     first: Lowered | None = None
@@ -120,7 +120,8 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
     search = Search()
     headrooms = [request.headroom, *request.headrooms]
     while headrooms:
-        headroom = headrooms.pop(-1 if search.hopeless else 0)
+        few = headrooms[0] is not None and headrooms[0].few_registers
+        headroom = headrooms.pop(-1 if search.hopeless and not few else 0)
         try:
             attempt = request.with_headroom(headroom)
             lowered = attempt.lower_again(first, is_new) if first else attempt.lower()

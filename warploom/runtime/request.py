@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # In this order: a producer needs little more; consumers that need much make the chooser split otherwise.  A
 # headroom that changes nothing costs no compilation.
 HEADROOMS = (
+    Headroom(few_registers=True),
     Headroom(producer=32),
     Headroom(transposer=8),
     Headroom(producer=48),

@@ -400,6 +400,7 @@ class Schedule:
     idle: tuple[IdlePlan, ...] = ()
     hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
     hoisted_operands: tuple[str, ...] = ()  # loops before which dots' fixed operands are loaded
+    few_registers: bool = False  # ptxas spilled: slots are read anew, ops ordered by what they hold
     single_trip_loop: str = ""  # launches that run it exactly once take a variant without it
 
     def to_json(self) -> str:

@@ -29,12 +29,13 @@ def transposer_registers(item_bytes: int, target: Target) -> int:
 @dataclass(frozen=True)
 class Headroom:
     """Registers a thread that the tasks get beyond the estimate: what is tried after ptxas spilled.  shared:
-    bytes of shared memory left for what only layouts show."""
+    bytes of shared memory left for what only layouts show.  few_registers: dots in registers hold less."""
 
     producer: int = 0
     consumer: int = 0
     transposer: int = 0
     shared: int = 0
+    few_registers: bool = False
 
 
 _KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a task's role

@@ -57,7 +57,7 @@ def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Fun
     for o in func.body.ops:
         if o.kind is task.tasks:
             regions = tuple(
-                _Writer(decided(r, w * target.warp_size, facts)).region(r, ())
+                with_layouts(r, w * target.warp_size, facts)
                 for r, w in zip(o.regions, o.attrs["warps"], strict=True)
             )
             for r in regions:
@@ -95,8 +95,8 @@ def _with_layout(t: Type, layout: Layout) -> Type:
     return t
 
 
-def decided(region: Region, threads: int, facts: Facts) -> TaskLayouts:
-    """The layouts of a task's tiles, of so many threads a replica."""
+def with_layouts(region: Region, threads: int, facts: Facts) -> Region:
+    """A task's region with layouts, for so many threads a replica."""
     t = TaskLayouts(region, threads >> LANE_BITS, facts)
     ops = [o for o in walk(region) if tiles(o) or (o.regions and _touches(o))]
     for o in ops:
@@ -105,7 +105,7 @@ def decided(region: Region, threads: int, facts: Facts) -> TaskLayouts:
     for o in ops:  # cuts and reshapes may not be able to give what was hoped for
         if RULES[o.kind].searches:
             (t.layout[o.result],) = RULES[o.kind].settle(t, o).results  # type: ignore[assignment]
-    return t
+    return _Writer(t).region(region, ())
 
 
 @dataclass

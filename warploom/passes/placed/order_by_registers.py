@@ -27,7 +27,7 @@ from warploom.ir.ops import mbarrier, mma, smem, task, tile, tma
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Tile
 from warploom.passes.placed.layout_rules import RULES
-from warploom.passes.placed.register_pressure import Pressure, limit_of, part_of
+from warploom.passes.placed.register_pressure import Pressure, limit_of
 from warploom.passes.placed.task_layouts import tiles
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -54,7 +54,7 @@ def order_by_registers(func: Func, schedule: Schedule | None, target: Target) ->
     def ordered(r: Region) -> Region:
         if not r.by_kind.get(tile.dot):
             return r
-        pressure = Pressure(r, lambda v: part_of(v, getattr(v.type, "layout", None)))
+        pressure = Pressure(r)
         return _region(r, pressure, limit) if pressure.peak(r) > limit else r
 
     made = rewrite_tasks(func, lambda o: with_regions(o, ordered))

@@ -7,14 +7,13 @@ Arithmetic that is read once is computed where it is read; what follows from num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from warploom.ir.core import Family, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Tile
-from warploom.layout import Layout
 from warploom.passes.placed.task_layouts import tile_of
 from warploom.target import Target
 
@@ -32,20 +31,19 @@ def limit_of(target: Target) -> int:
     return most - _BESIDE
 
 
-def part_of(v: Value, layout: Layout | None) -> int:
-    """The registers of a thread that a tile takes in a layout; masks are predicates, or computed again."""
+def part_of(v: Value) -> int:
+    """The registers of a thread that a tile takes in its layout; masks are predicates, or computed again."""
     t = tile_of(v.type)
-    if t is None or layout is None or not isinstance(t.elem, DType) or t.elem.bits == 1:
+    if t is None or t.layout is None or not isinstance(t.elem, DType) or t.elem.bits == 1:
         return 0
-    return -(-layout.registers * t.elem.bits // 32)
+    return -(-int(t.layout.registers) * t.elem.bits // 32)
 
 
 @dataclass(eq=False)
 class Pressure:
-    """The registers of a task.  registers: what a tile takes of a thread's, where it is whole."""
+    """The registers of a task with layouts."""
 
     region: Region
-    registers: Callable[[Value], int]
     roots: dict[Value, frozenset[Value]] = field(default_factory=dict)  # whole tiles behind a value
     _uses: dict[Op, frozenset[Value]] = field(default_factory=dict)
     _readers: dict[Value, int] = field(default_factory=dict)
@@ -120,7 +118,7 @@ class Pressure:
         for i, o in enumerate(ops):
             for v in self.uses(o):
                 last[v] = i
-        size = self.registers
+        size = part_of
         mine = [v for v in r.params if self._is_tile(v)]
         now = {v: size(v) for v in mine if v in last}
         found: _Held = []

@@ -14,22 +14,23 @@ before:  %h = shared_load(%slot)               after:  %h = shared_load(%slot)
 A thread that needs more registers than it has keeps such tiles in local memory, which costs a store and a
 load; in the slot they lie already, and each reader takes the layout that suits it (a right operand's is
 repeated in all warps that share its columns).  The slot is given back after its last reader, if nothing but
-waits for other slots, arithmetic and accesses to global memory are between.  A task is left alone unless its
+waits for other slots, arithmetic and accesses to global memory are between.  A box of global memory that
+arms of ifs read is loaded anew in them, up to the first store.  A task is left alone unless its
 tiles are estimated to take more registers than a thread has, and then if this does not lower them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warploom.analysis.facts import Facts, facts_of
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Family, Func, Op, Region, Value
-from warploom.ir.ops import control, mbarrier, smem, task, tile
+from warploom.ir.ops import control, mbarrier, smem, task, tile, tma
 from warploom.ir.rewrite import Env, clone_op, substitute_operands, with_regions
-from warploom.passes.placed.assign_layouts import decided
-from warploom.passes.placed.register_pressure import Pressure, limit_of, part_of
+from warploom.passes.placed.assign_layouts import with_layouts
+from warploom.passes.placed.register_pressure import Pressure, limit_of
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -39,6 +40,8 @@ from warploom.target import Target
 _PASSABLE = frozenset(
     {mbarrier.mbarrier_wait, mbarrier.mbarrier_arrive, smem.fence_async, tile.store, tile.store_box}
 )
+
+_FILLING = frozenset({task.elect, mbarrier.mbarrier_expect, tma.tma_load})  # slots that are free
 
 
 def reload_slots(func: Func, schedule: Schedule, target: Target) -> Func:
@@ -62,8 +65,8 @@ def _task(r: Region, warps: int, facts: Facts, target: Target) -> Region:
     limit = limit_of(target)
 
     def over(x: Region) -> int:
-        t = decided(x, warps * target.warp_size, facts)
-        return Pressure(x, lambda v: part_of(v, t.layout.get(v))).excess(x, x.ops, limit)
+        placed = with_layouts(x, warps * target.warp_size, facts)
+        return Pressure(placed).excess(placed, placed.ops, limit)
 
     before = over(r)
     if not before:
@@ -83,7 +86,7 @@ class _Reload:
     def region(self, r: Region) -> Region:
         ops = list(r.ops)
         for o in r.ops:
-            if o.kind is smem.shared_load:
+            if o.kind is smem.shared_load or o.kind is tile.load_box:
                 ops = self.plan(ops, o)
         return Region(r.params, tuple(x for o in ops for x in self.written(o)))
 
@@ -100,19 +103,20 @@ class _Reload:
     def plan(self, ops: list[Op], load: Op) -> list[Op]:
         """Notes the readers of a load that load anew; the ops, with the slot given back after the last of
         them."""
-        at = ops.index(load)
-        index = (
-            set(self.made[load.operands[0]].operands[1:])
-            if load.operands[0] in self.made
-            else set()
-        )
+        at, slot = ops.index(load), self.made.get(load.operands[0])
+        index = set(slot.operands[1:]) if slot is not None and not load.loads else set()
         chains: dict[Value, tuple[Op, ...]] = {load.result: (load,)}  # what follows from it alone
         readers: list[tuple[Op, Value]] = []
         last = at
         kept: list[Op] = []  # what gives the slot back before its last reader
         waiting: list[Op] = []
         for i, o in enumerate(ops[at + 1 :], at + 1):
-            if not _is_passable(o):
+            if not _is_passable(o, waiting or kept) or (
+                load.loads and any(x.stores for x in o.all_ops)
+            ):
+                break
+            inner = o.all_ops[1:]
+            if any(x.kind is mbarrier.mbarrier_arrive and index & {*x.operands} for x in inner):
                 break
             if o.kind is mbarrier.mbarrier_arrive and index & set(o.operands):
                 if o.attrs.get("by") == "one" or not o.attrs.get("synced", True):
@@ -126,9 +130,13 @@ class _Reload:
                 readers += here
                 last, kept = i, [*kept, *waiting]
                 waiting = []
-        if len(readers) < 2:
+        anew = readers[1:]
+        if load.loads:  # ahead of what reads it at once it is loaded once
+            inside = [r for r in readers if r[0] not in ops]
+            anew = inside[1:] if len(inside) == len(readers) else inside
+        if not anew:
             return ops
-        for o, v in readers[1:]:
+        for o, v in anew:
             self.at.setdefault(o, []).append((v, chains[v]))
         late: list[Op] = []
         for o in kept:
@@ -142,9 +150,11 @@ class _Reload:
         return [*(o for o in ops[: last + 1] if o not in late), *late, *ops[last + 1 :]]
 
 
-def _is_passable(o: Op) -> bool:
+def _is_passable(o: Op, given_back: Sequence[Op]) -> bool:
+    """May a load stand behind it?  given_back: what then stands behind it as well."""
     acting = (x for x in o.all_ops if x.kind.acts)
-    return o.kind not in control.LOOPS and all(x.kind in _PASSABLE for x in acting)
+    passable = _PASSABLE if given_back else _PASSABLE | _FILLING
+    return o.kind not in control.LOOPS and all(x.kind in passable for x in acting)
 
 
 def _is_chain(o: Op) -> bool:
