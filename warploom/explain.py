@@ -299,7 +299,6 @@ BUILT: Rules[Built] = Rules(
         tile.convert_layout: Built(_said("elements change hands between threads (convert_layout)")),
         tile.load: Built(_in_registers),
         **dict.fromkeys((tile.store, tile.atomic, tile.load_box, tile.store_box), _QUIET),
-        smem.exchange: _QUIET,
         unaligned.load_unaligned: Built(_said(_UNALIGNED + "and shifted")),
         unaligned.load_unaligned_ahead: Built(
             _said(_UNALIGNED + "an iteration early, and shifted")
