@@ -35,7 +35,8 @@ def canonical_text(func: Func) -> str:
     (One direction is exact: equal texts mean equal programs.  Programs that do the same differently have
     different texts.)
     """
-    steps = (lambda f: rewrite(f, Simplifier()), merge_equal, drop_dead)
+    tiles = func.level is Level.TILE  # whose loops of one iteration are their bodies
+    steps = (lambda f: rewrite(f, Simplifier(tiles)), merge_equal, drop_dead)
     func = until_stable(func, steps)
     body = _results_in_order_of_use(_carries_in_order_of_use(func.body))
     canonical = _Canonical(keeps_tasks=func.level < Level.WARP)

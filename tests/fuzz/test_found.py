@@ -330,7 +330,7 @@ def test_a_slot_that_is_read_behind_a_chain_is_released_behind_that(steps: int) 
     q, k, v = filled(ints(32, 192), f8, pad=64), filled(ints(32, 64), f8), filled(ints(64, 64), f8)
     args = [q, k, v, array((192, 64), np.float32), array((192,), np.float32), 3, steps]
     compiled, _ = road.check_equal(read_again, args, 1, {}, road.ORDERS)
-    assert compiled.schedule.pipelines
+    assert compiled.schedule.pipelines or steps == 1  # one iteration is no loop
 
 
 @wl.jit

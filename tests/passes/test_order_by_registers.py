@@ -7,14 +7,14 @@ from warploom.ir.ops import mma, task
 from warploom.ir.parser import parse_func
 from warploom.ir.types import Tile
 from warploom.passes.placed import order_by_registers as passed
-from warploom.passes.placed.register_pressure import Pressure, part_of
+from warploom.passes.placed.register_pressure import Pressure
 
 
 def test_what_a_product_reads_is_written_before_its_fence() -> None:
     func = parse_func(cases()["part_lifetimes"].before)
     (phase,) = task.phases(func)
     region = phase.regions[0]
-    pressure = Pressure(region, lambda v: part_of(v, getattr(v.type, "layout", None)))
+    pressure = Pressure(region)
     ops = list(region.ops)
     ordering = passed._Ordering(region, pressure, 1, ops)
     ordering.ordered()

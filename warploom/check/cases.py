@@ -116,10 +116,7 @@ class Runs:
         self.taken = 0  # steps of all runs
         self.told = 0  # likewise: what takes as long, of paths and of iterations without any steps
         self.is_searching = False  # are inputs to be left out that take too many steps?
-        self._pace = (
-            0,
-            1,
-        )  # of the longest run the steps of the scheduler and the events of its path
+        self._pace = 0, 1  # of the longest run: steps of the scheduler, events of its path
         self._too_long: set[Any] = set()  # without a path
         self._path_of: dict[Any, tuple[Case, Path | None]] = {}
         self._by_path: dict[Path, SimReport] = {}

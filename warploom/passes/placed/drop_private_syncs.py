@@ -36,22 +36,25 @@ from warploom.target import Target
 
 def drop_private_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
+    private = _private_accesses(func, target)
+    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: _without(r, private)))
+
+
+def _private_accesses(func: Func, target: Target) -> set[Op]:
+    """The accesses to arrays of which each element is one thread's."""
     phases = task.phases(func)
     if [o.attrs["replicas"] for o in phases] != [(1,)]:
-        return func
+        return set()
     if any(touches_global(o) and not o.accesses for o in walk(func.body)):
-        return func
+        return set()
     accesses = Accesses(func, Structure(func.body), target)
     by_base: dict[int | None, list[Op]] = {}
     for o, base in accesses.reached():
         by_base.setdefault(base, []).append(o)
-    private = {
-        o for base, ops in by_base.items() if base is not None and _is_private(accesses, ops)
-        for o in ops
-    }  # fmt: skip
-    if not private:
-        return func
-    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: _without(r, private)))
+    private = {None: False} | {
+        base: _is_private(accesses, ops) for base, ops in by_base.items() if base is not None
+    }
+    return {o for base, ops in by_base.items() if private[base] for o in ops}
 
 
 def guards_memory(func: Func) -> bool:
@@ -60,11 +63,13 @@ def guards_memory(func: Func) -> bool:
 
 
 def _without(region: Region, private: set[Op]) -> Region:
-    """The region without the barriers before ops of `private`."""
+    """The region without the barriers before ops of `private`; the others are barriers like any."""
     ops = []
     for o, then in zip(region.ops, (*region.ops[1:], None), strict=True):
-        if then not in private or not o.attrs.get("memory"):
+        if not o.attrs.get("memory"):
             ops.append(with_regions(o, lambda r: _without(r, private)))
+        elif then not in private:
+            ops.append(o.with_(attrs={k: v for k, v in o.attrs.items() if k != "memory"}))
     return with_ops(region, ops)
 
 
