@@ -40,6 +40,12 @@ RINGS = {
         "t // 300",
         "0",
     ),
+    "a number that doubles, and parts from 128 on": (
+        "x: int32 = 1\nwhile x < m:\n    q.load(g)\n    x = x * 2",
+        "x: int32 = 1\nwhile x < m:\n    q.use()\n    x = x * 2{}",
+        " + x // 128",
+        "",
+    ),
     "slots from a base that is wrong for large tiles": (
         "for t in range(m):\n    for j in range(n):\n        q.load(g)",
         "for t in range(m):\n    for j in range(n):\n        u = n * t - {} + j\n"

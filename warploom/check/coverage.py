@@ -22,7 +22,7 @@ from warploom.check.recurrence import loop_name
 from warploom.check.report import Unproved
 from warploom.check.search import MOST_STEPS, Checker, Search
 from warploom.check.solve import Solver
-from warploom.check.trips import Parting, partings
+from warploom.check.trips import Parting, partings, unlike_whiles
 from warploom.check.values import Wish
 from warploom.errors import Loc
 from warploom.ir.analysis import closure
@@ -62,6 +62,12 @@ def _firsts(conditions: Sequence[Condition], kinds: Mapping[Value, int]) -> tupl
     """The first of each class of equal ones."""
     first = {kinds[c.value]: c for c in reversed(conditions)}
     return tuple(c for c in conditions if first[kinds[c.value]] is c)
+
+
+def _both(other: Op) -> str:
+    """A loop, whose place is told beside the reason, and another one, in words."""
+    at = f"{other.loc.file}:{other.loc.line}" if other.loc else "another place"
+    return f"this loop and the one at {at}, of another task"
 
 
 class Coverage:
@@ -119,14 +125,7 @@ class Coverage:
                 self._open(reason, loop.loc)
         for reason, loc in self._brief:
             self._open(reason, loc)
-        for parting in self.parted:
-            at = (
-                f"{parting.other.loc.file}:{parting.other.loc.line}"
-                if parting.other.loc
-                else "another"
-            )
-            reason = f"this loop and the one at {at}, of another task, do not run equally often"
-            self._open(reason, parting.one.loc)
+        self._leave_loops()
         for event, value, sources in self.dependence.operands:
             counts = self.dependence.counts(value)
             if sources & ~(Source.ITERATION | Source.ARGUMENT | Source.PROGRAM) or (
@@ -137,6 +136,18 @@ class Coverage:
                     f"{in_words(sources)}"
                 )
                 self._open(reason, event.loc, is_searched=False)
+
+    def _leave_loops(self) -> None:
+        """Names the loops of different tasks that part, and those of which nothing shows that they don't."""
+        for parting in self.parted:
+            reason = f"{_both(parting.other)}, do not run equally often"
+            self._open(reason, parting.one.loc)
+        for one, other in unlike_whiles(self.dependence):
+            reason = (
+                f"{_both(other)}, go on by conditions that are computed differently: that these "
+                "`while` loops run equally often was not shown"
+            )
+            self._open(reason, one.loc, is_searched=False)
 
     def _iterations(self, event: Op) -> int:
         """The iterations for which the loops around an event were run."""

@@ -9,6 +9,7 @@ the `if`s, `while`s and loops around it, and by what its operands are computed f
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -410,6 +411,46 @@ class Dependence:
         puts = {o.result: self.flow[o.result][1:] for o in gets}
         handed_on = {got: put[0] for got, put in puts.items() if len(put) == 1}
         return alike(self.func.body, self.needed, self._is_kept, handed_on)
+
+    @cached_property
+    def alike_in_loops(self) -> dict[Value, int]:
+        """The same, where a `while` goes along by the numbers that another one hands on: one at the begin of
+        each iteration, and that by which it ends."""
+        whiles = [o for o in walk(self.func.body) if o.kind is control.while_]
+        given = {
+            frozenset((c.params[1], c.result)): (o, c.params[0])
+            for o in whiles
+            for i, c in enumerate(control.carried(o))
+            if o.regions[0].yielded[i + 1] is c.params[0]
+        }
+        handed_on: dict[Value, Value] = {}
+        for c in itertools.chain(*map(control.carried, whiles)):
+            first, then = (self.made.get(v) for v in (*c.init, c.yielded[1]))
+            if first is None or then is None or {first.kind, then.kind} != {smem.shared_get}:
+                continue
+            puts = self.flow[first.result][1:]
+            by, number = given.get(frozenset(puts), (None, None))
+            if len(puts) != 2 or puts != self.flow[then.result][1:] or by is None or number is None:
+                continue
+            if self._puts_always(puts, by):
+                handed_on[c.params[0]] = number
+        return alike(self.func.body, self.needed, self._is_kept, handed_on)
+
+    def _puts_always(self, values: tuple[Value, ...], loop: Op) -> bool:
+        """Is each put under no more conditions than the loop: the one inside in each iteration?"""
+        around = parents(self.func.body)
+
+        def branches(o: Op) -> list[Op]:
+            found, at = list[Op](), around[o]
+            while at is not None:
+                found += [at] if at.kind in _BRANCHES else []
+                at = around[at]
+            return found
+
+        puts = (o for o in walk(self.func.body) if o.kind is smem.shared_put)
+        found = [branches(o) for o in puts if o.operands[1] in values]
+        outer = branches(loop)
+        return len(found) == 2 and all(x in found for x in (outer, [loop, *outer]))
 
     def _is_kept(self, load: Op) -> bool:
         return not load.attrs.get("volatile") and self.own(load.result) is Source.MEMORY

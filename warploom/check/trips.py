@@ -5,11 +5,15 @@ that one has a loop of its own without partner, parts from it somewhere: those i
 first.  Counts that differ by a constant are left to the runs at the trip counts that matter, and so are
 loops that the compiler made of one loop, as their id tells: it deals iterations out or peels them.  Loops of
 a script have no id.
+
+How often `while` loops run is not told at many inputs: those of different tasks must be the same loop, or go
+on by the same computation of the same inputs, or of the numbers that one hands on to the other.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +60,37 @@ def partings(dependence: Dependence, drawn: Drawn, case: Case) -> Iterator[Parti
                 if len(firsts) > 1:
                     wishes = map(inputs.wish, firsts[: MOST_DIFFERENCES + 1])
                     yield Parting(one, other, tuple(wishes))
+
+
+def unlike_whiles(dependence: Dependence) -> Iterator[tuple[Op, Op]]:
+    """The pairs of `while` loops of different tasks, each without a partner in the other's task, of which
+    nothing shows that they run equally often."""
+    for tasks_op in (o for o in walk(dependence.func.body) if o.kind is task.tasks):
+        whiles = [
+            [o for o in r.all_ops if o.kind is control.while_ and o in dependence.deciding]
+            for r in tasks_op.regions
+        ]
+        for mine, theirs in itertools.combinations(whiles, 2):
+            yield from itertools.product(
+                _alone(mine, theirs, dependence), _alone(theirs, mine, dependence)
+            )
+
+
+def _alone(mine: list[Op], theirs: list[Op], dependence: Dependence) -> list[Op]:
+    """My `while` loops that are not made of the same loop as one of theirs, and go on by a condition that
+    fewer of theirs have than of mine: each has one partner, so that a second one is not hidden."""
+    kinds = dependence.alike_in_loops
+    ids = {o.id for o in mine} & {o.id for o in theirs} - {""}
+    left = Counter(kinds[control.deciding(o)[0]] for o in theirs if o.id not in ids)
+    found = list[Op]()
+    for o in mine:
+        if o.id in ids:
+            continue
+        kind = kinds[control.deciding(o)[0]]
+        if not left[kind]:
+            found.append(o)
+        left[kind] = max(0, left[kind] - 1)
+    return found
 
 
 def _may_part(dependence: Dependence, one: Op, other: Op) -> bool:
