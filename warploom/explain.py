@@ -310,6 +310,7 @@ BUILT: Rules[Built] = Rules(
         smem.shared_load: Built(_in_registers, "read"),
         smem.shared_get: Built(shared="read"),
         **dict.fromkeys((smem.shared_store, smem.shared_put), Built(shared="fill")),
+        **dict.fromkeys(smem.BY_ELEMENT, Built(shared="fill")),
         smem.cp_async: Built(shared="fill", engine=" (cp.async)"),
         tma.tma_load: Built(shared="fill", engine=" (TMA)"),
         tma.tma_store: Built(shared="read", engine=" (TMA)"),

@@ -88,7 +88,13 @@ class Machinery(Script):
             self.cp_async.wait_all()
             self.mbarrier.wait(full, 0)
             self.setmaxnreg(240)
-            value = self.load_shared(x) + self.load_global(g_x, offsets=[0, 0], shape=[32, 32])
+            self.sync()
+            value = self.load_global(g_x, offsets=[0, 0], shape=[32, 32])
+            self.atomic.shared_add(x, value)
+            self.sync()
+            self.store_shared_scatter(x, dim=1, indices=self.cast(value, int32), values=value)
+            self.sync()
+            value = self.load_shared(x) + value
             self.store_global(g_y, value, offsets=[0, 0])
 
 

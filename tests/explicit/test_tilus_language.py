@@ -422,8 +422,6 @@ class Refused(tilus.Script):
             self.store_global(g, x, offsets=[0, 0])
         if self.what == "element":
             x[0, 0] = 2.0
-        if self.what == "shared":
-            self.atomic.shared_add(s, x)
         if self.what == "reshape":
             self.reshape_shared(s, [512])
         if self.what == "out":
@@ -442,7 +440,6 @@ REFUSED = {
     "inside": ("group-collective", "y = self.load_global(", "may copy by TMA, wait and arrive"),
     "changed": ("group-tile", "self.store_global(g, x, offsets=[0, 0])", "use it in that group"),
     "element": ("element", "x = self.register_tensor(dtype=float32, shape=[8, 64], init=1.0)", "shared memory"),
-    "shared": ("not-yet", "self.atomic.shared_add(s, x)", "self.atomic.global_add on a global_tensor"),
     "reshape": ("not-yet", "self.reshape_shared(s, [512])", "alias=tensor"),
     "out": ("out-shape", "self.exp(x, out=", "one shape"),
     "view": ("view", "self.view(x, dtype=float16)", "self.bitcast"),

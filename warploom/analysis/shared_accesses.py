@@ -33,7 +33,7 @@ class Over(IntEnum):
 Mark: TypeAlias = tuple[Over, bool]  # with: is it ordered before the async proxy?
 
 _READS = frozenset((smem.shared_load, smem.shared_get))
-_WRITES = frozenset((smem.shared_store, smem.shared_put, smem.exchange))
+_WRITES = frozenset((smem.shared_store, smem.shared_put, smem.exchange, *smem.BY_ELEMENT))
 _KNOWN = _READS | _WRITES | engines.FILLS | frozenset(engines.ISSUED)
 
 

@@ -11,9 +11,19 @@ from warploom.ir.core import Op, Value
 from warploom.ir.ops import cluster, control, smem, task, tile, tma
 
 _EXECUTORS = frozenset(
-    {tile.program_id, task.replica_id, cluster.cta_id, cluster.cta_rank, tile.atomic}
+    {
+        tile.program_id,
+        task.replica_id,
+        cluster.cta_id,
+        cluster.cta_rank,
+        tile.atomic,
+        smem.shared_atomic,
+    }
 )
-_FILLED = {smem.shared_store: 0, smem.shared_put: 0, tma.tma_load: 1, smem.cp_async: 1}
+_FILLED = {
+    **dict.fromkeys((smem.shared_store, smem.shared_put, *smem.BY_ELEMENT), 0),
+    **dict.fromkeys((tma.tma_load, smem.cp_async), 1),
+}
 
 
 def depends_on_executor(found: Collected, a: Access) -> bool:

@@ -323,7 +323,13 @@ class Values:
     def _find_puts(self) -> dict[str, list[Value]]:
         found: dict[str, list[Value]] = {}
         for o in self.func.body.all_ops:
-            if o.kind in (smem.shared_put, smem.shared_store, tma.tma_load, smem.cp_async):
+            if o.kind in (
+                smem.shared_put,
+                smem.shared_store,
+                tma.tma_load,
+                smem.cp_async,
+                *smem.BY_ELEMENT,
+            ):
                 found.setdefault(
                     self.allocation(o.operands[o.kind in (tma.tma_load, smem.cp_async)]), []
                 ).append(o.operands[1] if o.kind is smem.shared_put else o.operands[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from warploom.codegen import (
     lower_arith,
     lower_asm,
+    lower_atomics,
     lower_boxes,
     lower_casts,
     lower_combine,
@@ -32,6 +33,7 @@ LOWER: dict[OpKind, Lowering] = {
     **lower_dots.LOWER,
     **lower_hopper.LOWER,
     **lower_memory.LOWER,
+    **lower_atomics.LOWER,
     **lower_tiles.LOWER,
     **lower_unaligned.LOWER,
 }

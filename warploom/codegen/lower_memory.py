@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 
 import numpy as np
 
 from warploom.codegen.context import Address, Emitter, Lowering, displaced, within
 from warploom.codegen.formula import Bools, Ints
-from warploom.codegen.lower_arith import literal
 from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.registers import (
     Array,
@@ -27,7 +25,7 @@ from warploom.codegen.registers import (
     words_of,
 )
 from warploom.codegen.text import all_of
-from warploom.errors import CompileError, InternalError
+from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import mbarrier, smem, tile
 from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, elem_of
@@ -313,7 +311,7 @@ def _load(e: Emitter, o: Op) -> None:
     pointers = e.regs(p)
     masks = e.regs(rest[0]) if rest else None
     others = e.regs(rest[1]) if len(rest) > 1 else None
-    n = _together(o, t)
+    n = together(o, t)
     if n > 1 and n >= per_word(elem):
         for start in range(0, dst.count, n):
             bits, size = 8 * item * n, item * n
@@ -349,7 +347,7 @@ def nothing(size: int, words: str = "") -> str:
     return words or "0u" if size <= 4 else f"Vec{size // 4}{{{words}}}"
 
 
-def _together(o: Op, t: Tile) -> int:
+def together(o: Op, t: Tile) -> int:
     """How many elements, in consecutive registers, a load or store by pointers moves at once."""
     run = o.attrs.get("run", ())
     layout = t.layout
@@ -387,7 +385,7 @@ def _store(e: Emitter, o: Op) -> None:
     r, pointers = e.regs(value), e.regs(p)
     masks = e.regs(rest[0]) if rest else None
     holder = e.holder(t.layout)
-    n = _together(o, t)
+    n = together(o, t)
     for i in range(0, len(r.elements), n):
         tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
         text = (
@@ -397,126 +395,10 @@ def _store(e: Emitter, o: Op) -> None:
         e.line_if(tests, text)
 
 
-# Functions of CUDA on 32- and 64-bit integers.
-ATOMICS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "and": "atomicAnd",
-           "or": "atomicOr", "xor": "atomicXor", "xchg": "atomicExch"}  # fmt: skip
-
-
-def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op, compared: str = "") -> str:
-    """compared: what cas compares memory with."""
-    if fn == "load" and (elem.bits >= 32 or (elem.is_int and elem.bits == 16)):
-        return f"*({c_type(elem)} const volatile*){pointer}"
-    if fn == "cas" and elem.is_int and elem.bits in (32, 64):
-        if elem.bits == 32:
-            return f"({c_type(elem)})atomicCAS((u32*){pointer}, (u32){compared}, (u32){value})"
-        return f"({c_type(elem)})atomicCAS((u64*){pointer}, (u64){compared}, (u64){value})"
-    if elem.is_int and elem.bits in (32, 64) and fn in ATOMICS:
-        if elem.name == "i64" and fn in ("add", "xchg", "and", "or", "xor"):
-            return f"(i64){ATOMICS[fn]}((u64*){pointer}, (u64){value})"
-        return f"{ATOMICS[fn]}({pointer}, {value})"
-    if (elem.name in ("f32", "f64") and fn == "add") or (elem.name == "f32" and fn == "xchg"):
-        return f"{ATOMICS[fn]}({pointer}, {value})"
-    if elem.name == "f32" and fn in ("max", "min"):
-        return f"atomic_f32<{'true' if fn == 'max' else 'false'}>({pointer}, {value})"
-    if elem.name in ("f16", "bf16") and fn == "add":
-        return f"atomic_add_{elem}({pointer}, {value})"
-    raise CompileError(
-        "atomic-dtype",
-        f"there is no atomic {fn} on {elem}",
-        loc=o.loc,
-        help="use i32, i64, u32, u64 or f32 (f16, bf16 and f64: add only)",
-    )
-
-
-def _atomic(e: Emitter, o: Op) -> None:
-    p, value, *rest = o.operands
-    fn = o.attrs["fn"]
-    t = o.result.type
-    elem = elem_of(t)
-    assert isinstance(elem, DType)
-    used = o.result in e.used
-    if isinstance(t, Scalar):
-        _scalar_atomic(e, o, elem, used)
-        return
-    assert isinstance(t, Tile)
-    holder = "" if fn == "load" else e.holder(t.layout)
-    if holder and used:
-        raise CompileError(
-            "atomic-result",
-            f"the result of an atomic on a tile that threads hold several times ({t}) can't be used",
-            loc=o.loc,
-            help="use a larger tile, or fewer warps",
-        )
-    r, pointers = e.regs(value), e.regs(p)
-    compared = e.regs(rest[0]) if fn == "cas" else None
-    masks = e.regs(rest[0]) if rest and compared is None else None
-    results = []
-    _order(e, o, "release")
-    together = 1 if used else _together(o, t)
-    if together > 1:
-        for i in range(0, len(r.elements), together):
-            tests = [holder, read(masks.elements[i], masks.elem) if masks else ""]
-            test = all_of(tests) or "true"
-            part = r.elements[i : i + together]
-            given = (
-                words_of(r, i, 2 * together) if elem.bits == 16 else [read(x, elem) for x in part]
-            )
-            pointer = read(pointers.elements[i], pointers.elem)
-            e.line(f"red_add_{elem}x{together}({test}, {pointer}, {', '.join(given)});")
-        return
-    for i in range(len(r.elements)):
-        tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
-        pointer = read(pointers.elements[i], pointers.elem)
-        old = read(compared.elements[i], elem) if compared else ""
-        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), o, old)
-        if used:
-            name = e.name("old")
-            e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
-            text = f"{name} = {text}"
-            results.append(name)
-        e.line_if(tests, f"{text};")
-    _order(e, o, "acquire")
-    if used:
-        e.put(o.result, results)
-
-
-def _order(e: Emitter, o: Op, side: str) -> None:
-    """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there."""
-    if o.attrs.get("sem", "relaxed") in (side, "acq_rel"):
-        e.line("fence_gpu();")
-
-
-def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
-    """One thread's; all lanes of its warp get the result."""
-    p, value, *rest = o.operands
-    compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
-    text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o, compared)
-    tests = [] if e.elected else [e.use("leader")]
-    tests += [e.scalar(v) for v in rest]
-    assert e.frame is not None
-    if used and not e.elected and e.frame.warps > 1:
-        raise CompileError(
-            "atomic-result",
-            "the result of an atomic on one address can be used by a single warp only",
-            loc=o.loc,
-            help="compile with num_warps=1, or do the atomic on a tile",
-        )
-    name = e.name(o.result.hint, "old") if used else ""
-    if used:
-        e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
-    with e.block(f"if ({' && '.join(tests)})") if tests else nullcontext():
-        _order(e, o, "release")
-        e.line(f"{name} = {text};" if used else f"{text};")
-        _order(e, o, "acquire")
-    if used:
-        e.define(o.result, name if e.elected else f"__shfl_sync(~0u, {name}, 0)")
-
-
 LOWER: dict[OpKind, Lowering] = {
     smem.shared_store: _shared_store,
     smem.shared_load: _shared_load,
     mbarrier.cp_async_arrive: _cp_async_arrive,
     tile.load: _load,
     tile.store: _store,
-    tile.atomic: _atomic,
 }

@@ -815,6 +815,9 @@ DEV i64 load_long(u32 addr) { return long_of(load_shared64(addr)); }
 
 DEV double load_double(u32 addr) { return __longlong_as_double(load_long(addr)); }
 
+// The generic address that CUDA's atomics take.
+template <class T> DEV T* shared_pointer(u32 addr) { return (T*)__cvta_shared_to_generic(addr); }
+
 // What an atomic with an order has before and behind it (PTX ISA, "membar/fence").
 DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 

@@ -479,6 +479,18 @@ def _atomic(x: Expressions, o: Op) -> str:
     return call(f"atomic_{o.attrs['fn']}", *parts, *([f'sem="{sem}"'] if sem != "acq_rel" else []))
 
 
+@value(smem.shared_atomic, says="fn axis sem")
+def _shared_atomic(x: Expressions, o: Op) -> str:
+    s, new, *rest = map(x.full, o.operands)
+    fn, axis = o.attrs["fn"], o.attrs.get("axis")
+    name = {"xchg": "exch"}.get(fn, fn)
+    given = keywords(o, "sem")
+    if axis is None:
+        return call(f"atomic.shared_{name}", s, *rest, new, *given)
+    where = f"dim={axis}", f"indices={rest[0]}", f"values={new}"
+    return call(f"atomic.shared_scatter_{name}", s, *where, *given)
+
+
 @value(tile.load_box, says="shape cache_policy")
 def _load_box(x: Expressions, o: Op) -> str:
     view, *offsets = o.operands

@@ -94,6 +94,13 @@ def _framed(s: Statements, o: Op) -> str:
     raise unspelled(o, f"{o.kind.name} inside a block")
 
 
+@statement(smem.shared_scatter, says="axis")
+def _scatter(s: Statements, o: Op) -> str:
+    place, v, index = map(s.full, o.operands)
+    where = f"dim={o.attrs['axis']}", f"indices={index}", f"values={v}"
+    return call("store_shared_scatter", place, *where)
+
+
 # ---- declarations
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from warploom.explicit.elements import GlobalElement, pointer_to
 from warploom.explicit.handles import GlobalView
-from warploom.explicit.operands import one_thread, program, tile_value, view_of, whole_group
+from warploom.explicit.operands import (
+    one_thread,
+    program,
+    shared_of,
+    tile_value,
+    view_of,
+    whole_group,
+)
 from warploom.explicit.values import written
 from warploom.frontend.coerce import Operand, current, describe
 from warploom.frontend.language import atomics, memory
@@ -15,8 +22,8 @@ from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Region, Value
-from warploom.ir.ops import arith, control, smem
-from warploom.ir.types import Pointer, i32
+from warploom.ir.ops import arith, control, smem, tile
+from warploom.ir.types import Pointer, Shared, i32, u64
 
 
 def _places(dst: GlobalView, values: Value, dim: Any, indices: Operand) -> tuple[Value, Value]:
@@ -65,128 +72,160 @@ class Scatters:
     @builtin
     def store_shared_scatter(
         self, dst: Any, *, dim: Any, indices: Operand, values: Operand
-    ) -> NoReturn:
-        """Not there: go by a global_tensor, or by gather."""
-        _not_in_shared(
-            "store_shared_scatter", "self.gather(values, index, dim) with the inverse indices"
+    ) -> None:
+        """dst[…, indices[k], …] = values[k] of a shared tensor, as store_global_scatter."""
+        whole_group("store_shared_scatter")
+        s, v, at, axis = _elements("store_shared_scatter", dst, values, dim, indices)
+        current().emit(smem.shared_scatter, s, v, *at, **axis)
+
+
+def _elements(what: str, dst: Any, values: Any, dim: Any, indices: Any) -> Any:
+    """A slot, a tensor for elements of it, its indices along `dim` where there are any, and the attribute
+    that says so."""
+    s, emitter = shared_of(dst), current()
+    t = cast(Shared, s.type)
+    v = emitter.cast(tile_value(values, what), t.dtype)
+    shape, rest, attrs = emitter.shape(v), [], {}
+    if indices is not None:
+        at = tile_value(indices, "indices")
+        if emitter.shape(at) != shape or not emitter.number(at).is_int:
+            refuse("scatter", f"indices {at.type} for {v.type}", "one integer for each element")
+        axis = shapes.axis_of(dim, len(t.shape))
+        attrs["axis"] = axis
+        if emitter.number(at).bits == 64:
+            inside = emitter.binary("<", emitter.cast(at, u64), t.shape[axis])
+            at = emitter.select(inside, at, -1)
+        rest = [emitter.cast(at, i32)]
+    axes = range(len(t.shape))
+    if len(shape) != len(t.shape) or any(
+        shape[a] != t.shape[a] for a in axes if a != attrs.get("axis")
+    ):
+        refuse(
+            "store-shape",
+            f"{what} of {v.type} into {t}",
+            "as many elements as the slot has along each axis but that of indices",
         )
+    return s, v, rest, attrs
 
 
-def _not_in_shared(what: str, instead: str) -> NoReturn:
-    refuse(
-        "not-yet",
-        f"{what} is not supported: shared memory is stored by whole slots",
-        f"write {instead}",
-    )
+_CALLED = {"sub": "add", "exch": "xchg"}  # what does it
+_DOES = {
+    "add": "dst + value", "sub": "dst - value", "min": "the smaller", "max": "the larger",
+    "exch": "value",
+}  # fmt: skip
+_SCOPES = ("cta", "cluster", "gpu", "sys")
 
 
-_SUBTRACTS = {"sub": "add", "exch": "xchg"}
+def _in_global(
+    fn: str, dst: Any, values: Any, dim: Any, indices: Any, sem: Any, scope: Any, compare: Any
+) -> Any:
+    whole_group(f"an atomic {fn}")
+    v = current().cast(tile_value(values, f"an atomic {fn}"), view_of(dst).dtype)
+    pointers, inside = _places(dst, v, dim, indices)
+    one_of("scope", "scope", scope, *_SCOPES[:3])
+    wide = "cta" if scope == "cta" else "gpu"
+    if fn == "cas":
+        return atomics.atomic_cas(pointers, compare, v, sem=sem, scope=wide)
+    if fn == "sub":
+        v = cast(Value, current().negative(v))
+    do = getattr(atomics, f"atomic_{_CALLED.get(fn, fn)}")
+    return do(pointers, v, inside, sem=sem, scope=wide)
 
 
-def _atomic(fn: str, scatters: bool) -> Callable[..., Any]:
-    """self.atomic.global_[scatter_]fn."""
-    does = {
-        "add": "dst + value", "sub": "dst - value", "min": "the smaller", "max": "the larger",
-        "exch": "value",
-    }[fn]  # fmt: skip
+def _in_shared(
+    fn: str, dst: Any, values: Any, dim: Any, indices: Any, sem: Any, scope: Any, compare: Any
+) -> Any:
+    what = f"an atomic {fn}"
+    whole_group(what)
+    s, v, rest, attrs = _elements(what, dst, values, dim, indices)
+    one_of("scope", "scope", scope, *_SCOPES)
+    one_of("atomic-order", "sem", sem, *tile.ORDERS)
+    dtype = cast(Shared, s.type).dtype
+    if dtype.bits < 32:
+        refuse("atomic-dtype", f"{what} on {dtype} in shared memory", "use 32 or 64 bits")
+    if fn == "sub":
+        v = current().negative(v)
+    if fn == "cas":
+        rest = [current().expand_to(current().cast(compare, dtype), current().shape(v))]
+    if sem != "relaxed":
+        attrs["sem"] = sem
+    return current().emit(smem.shared_atomic, s, v, *rest, fn=_CALLED.get(fn, fn), **attrs)
 
-    def combine(
-        dst: Any, values: Any, dim: Any, indices: Any, sem: str, scope: str, output: Any
-    ) -> Any:
-        whole_group(f"an atomic {fn}")
-        v = current().cast(tile_value(values, f"an atomic {fn}"), view_of(dst).dtype)
-        pointers, inside = _places(dst, v, dim, indices)
-        one_of("scope", "scope", scope, "cta", "cluster", "gpu")
-        if fn == "sub":
-            v = cast(Value, current().negative(v))
-        wide = "gpu" if scope == "cluster" else scope
-        do = getattr(atomics, f"atomic_{_SUBTRACTS.get(fn, fn)}")
-        return written(do(pointers, v, inside, sem=sem, scope=wide), output)
 
-    if scatters:
-
-        def scatter(
-            self: Any, dst: Any, *, dim: Any, indices: Any, values: Any, sem: str = "relaxed",
-            scope: str = "gpu", output: Any = None,
-        ) -> Any:  # fmt: skip
-            return combine(dst, values, dim, indices, sem, scope, output)
-
-        scatter.__doc__ = (
-            f"Each element of values goes atomically to dst at its index along dim, which becomes {does}; "
-            "gives the old values. Out of bounds dropped."
-        )
-        return builtin(scatter)
+def _atomic(space: str, fn: str) -> Callable[..., Any]:
+    """self.atomic.<space>_fn."""
+    combine = _in_shared if space == "shared" else _in_global
 
     def elementwise(
         self: Any,
         dst: Any,
         values: Any,
         sem: str = "relaxed",
-        scope: str = "gpu",
+        scope: str = _SCOPE[space],
         output: Any = None,
     ) -> Any:
-        return combine(dst, values, None, None, sem, scope, output)
+        return written(combine(fn, dst, values, None, None, sem, scope, None), output)
 
+    where = {"global": "a global view that begins where values go", "shared": "a shared tensor"}
     elementwise.__doc__ = (
-        f"Each element of dst, a global view that begins where values go, becomes {does}, atomically; gives "
-        "the old values. sem: 'relaxed', 'acquire', 'release', 'acq_rel'. output: the tensor that becomes "
-        "the old values."
+        f"Each element of dst, {where[space]}, becomes {_DOES[fn]}, atomically; gives the old values. sem: "
+        "'relaxed', 'acquire', 'release', 'acq_rel'. output: the tensor that becomes the old values."
     )
     return builtin(elementwise)
 
 
-def _in_shared(name: str) -> Callable[..., Any]:
-    def fn(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        _not_in_shared(
-            f"self.atomic.{name}",
-            f"self.atomic.{name.replace('shared', 'global')} on a global_tensor",
-        )
+def _scatter(space: str, fn: str) -> Callable[..., Any]:
+    """self.atomic.<space>_scatter_fn."""
+    combine = _in_shared if space == "shared" else _in_global
 
-    fn.__name__, fn.__doc__ = name, f"atomic.{name} of Tilus; not supported yet."
-    return builtin(fn)
+    def scatter(
+        self: Any, dst: Any, *, dim: Any, indices: Any, values: Any, sem: str = "relaxed",
+        scope: str = _SCOPE[space], output: Any = None,
+    ) -> Any:  # fmt: skip
+        return written(combine(fn, dst, values, dim, indices, sem, scope, None), output)
+
+    scatter.__doc__ = (
+        f"Each element of values goes atomically to dst at its index along dim, which becomes {_DOES[fn]}; "
+        "gives the old values. Out of bounds dropped."
+    )
+    return builtin(scatter)
 
 
-class Atomic:
-    """self.atomic: atomics of global memory, element by element or at indices."""
+def _cas(space: str) -> Callable[..., Any]:
+    """self.atomic.<space>_cas."""
+    combine = _in_shared if space == "shared" else _in_global
 
-    global_add = _atomic("add", False)
-    global_sub = _atomic("sub", False)
-    global_min = _atomic("min", False)
-    global_max = _atomic("max", False)
-    global_exch = _atomic("exch", False)
-    global_scatter_add = _atomic("add", True)
-    global_scatter_sub = _atomic("sub", True)
-    global_scatter_min = _atomic("min", True)
-    global_scatter_max = _atomic("max", True)
-
-    @builtin
-    def global_cas(
-        self,
+    def cas(
+        self: Any,
         dst: Any,
         compare: Any,
         values: Any,
         sem: str = "relaxed",
-        scope: str = "gpu",
+        scope: str = _SCOPE[space],
         output: Any = None,
     ) -> Any:
-        """Each element of dst that equals compare's becomes that of values, atomically; gives the old
-        values.  All of values is inside dst."""
-        whole_group("an atomic cas")
-        v = tile_value(values, "an atomic cas")
-        pointers, _ = _places(dst, v, None, None)
-        wide = "gpu" if scope == "cluster" else scope
-        return written(atomics.atomic_cas(pointers, compare, v, sem=sem, scope=wide), output)
+        return written(combine("cas", dst, values, None, None, sem, scope, compare), output)
 
-
-IN_SHARED = [
-    f"shared_{name}"
-    for name in (
-        *["add", "sub", "min", "max", "exch", "cas"],
-        *(f"scatter_{f}" for f in ["add", "sub", "min", "max"]),
+    cas.__doc__ = (
+        "Each element of dst that equals compare's becomes that of values, atomically; gives the old values."
+        + "  All of values is inside dst." * (space == "global")
     )
-]
-for _name in IN_SHARED:
-    setattr(Atomic, _name, _in_shared(_name))
+    return builtin(cas)
+
+
+_SCOPE = {"global": "gpu", "shared": "cta"}
+
+
+class Atomic:
+    """self.atomic: atomics of global and of shared memory, element by element or at indices."""
+
+
+for _space in _SCOPE:
+    for _fn in _DOES:
+        setattr(Atomic, f"{_space}_{_fn}", _atomic(_space, _fn))
+        if _fn != "exch":
+            setattr(Atomic, f"{_space}_scatter_{_fn}", _scatter(_space, _fn))
+    setattr(Atomic, f"{_space}_cas", _cas(_space))
 
 
 # ---- semaphores

@@ -120,10 +120,16 @@ def byte_offset(
     geometry: Geometry, coords: Sequence[int | npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.int64]:
     """Byte offsets in the slot of the elements at `coords` (one integer or array an axis, broadcasting)."""
+    return geometry.permute(linear_offset(geometry, coords))
+
+
+def linear_offset(
+    geometry: Geometry, coords: Sequence[int | npt.NDArray[np.int64]]
+) -> npt.NDArray[np.int64]:
+    """The same before units are exchanged: a sum of what follows from each coordinate."""
     row: npt.NDArray[np.int64] | int = 0
     for c, stride in zip(coords, geometry.row_strides, strict=True):
         row = row + np.asarray(c, np.int64) * stride
     at = np.asarray(coords[geometry.inner], np.int64) * geometry.itemsize
     panel, column = at // geometry.row_bytes, at % geometry.row_bytes
-    linear = panel * geometry.panel_bytes + row * geometry.row_bytes + column
-    return geometry.permute(np.asarray(linear, np.int64))
+    return np.asarray(panel * geometry.panel_bytes + row * geometry.row_bytes + column, np.int64)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from warploom.errors import Note
 from warploom.ir.core import Effect, Func, Op, Value, walk
 from warploom.ir.ops import smem, tma
@@ -14,6 +17,7 @@ from warploom.sim.shared import Place
 from warploom.sim.state import Cta
 
 _PARTS = smem.PARTS | {peer}
+_OF_TILES = frozenset((smem.shared_load, smem.shared_store, *smem.BY_ELEMENT))
 
 
 def read(
@@ -34,8 +38,15 @@ def read(
     now = Access(a.party(o), s, components, epochs, False)
     kind = 0 if not is_async else 1 + (o.kind is tma.tma_store)
     at = cta.outline.regions(s, mn_axis)
-    try:
+    with _explained(a, cta, s):
         cta.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
+
+
+@contextmanager
+def _explained(a: Agent, cta: Cta, s: Place) -> Iterator[None]:
+    """Adds advice to what is said of bytes that nothing wrote."""
+    try:
+        yield
     except MemoryFault as e:
         e.help, waits = _why_unwritten(a)
         writers = (Note("these bytes are written here", w.loc) for w in _writers(cta.func, s))
@@ -74,9 +85,20 @@ def write_now(a: Agent, o: Op, s: Place) -> Cta:
     return cta
 
 
+def combine_now(a: Agent, o: Op, s: Place) -> Cta:
+    """Atomics of the executing warps, on elements that nobody knows without data."""
+    cta = _cta_of(a, o, s)
+    if cta.is_tracked:
+        a.log(o, s.name)
+        now = Access(a.party(o), s, *a.proof(), True)
+        with _explained(a, cta, s):
+            cta.footprints.combine(now, cta.outline.regions(s), 4 * a.index, a.rows)
+    return cta
+
+
 def _cta_of(a: Agent, o: Op, s: Place) -> Cta:
     """The CTA that a place is in, after the check that it can be reached."""
-    if a.apart is None and not a.is_solo and o.kind in (smem.shared_load, smem.shared_store):
+    if a.apart is None and not a.is_solo and o.kind in _OF_TILES:
         a.apart = a.positions.copy()
     there = a.cta.program.ctas[s.rank]
     if there is not a.cta:

@@ -148,7 +148,8 @@ class Partition:
 
 
 class Footprints:
-    """For every region of shared memory the last write, and each reader's last read since."""
+    """For every region of shared memory the last write, and since then each reader's last read and the last
+    atomic of each that made some: these are ordered with reads and writes, not with each other."""
 
     def __init__(
         self, partition: Partition, components: int, roots: Mapping[str, str] | None = None
@@ -159,7 +160,8 @@ class Footprints:
         self.accesses: list[Access] = []
         self._partition = partition
         self._last_write = [-1]
-        self._last_reads: list[dict[int, int]] = [{}]  # reader -> access
+        self._last_reads: list[dict[tuple[int, int], int]] = [{}]  # (who, warps) -> access
+        self._last_atomics: list[dict[tuple[int, int], int]] = [{}]  # the same
 
     def _root(self, access: Access) -> str:
         name = access.place.allocation
@@ -172,6 +174,7 @@ class Footprints:
         for origin in self._partition.origins[len(self._last_write) :]:
             self._last_write.append(self._last_write[origin])
             self._last_reads.append(self._last_reads[origin].copy())
+            self._last_atomics.append(self._last_atomics[origin].copy())
 
     def _is_over(self, earlier: Access, rows: Array, is_async: bool) -> bool:
         shift = self.components if is_async and earlier.is_generic_write else 0
@@ -235,18 +238,43 @@ class Footprints:
 
         Raises Race, or MemoryFault where nothing ever wrote the bytes, or what lay there before."""
         self._divide()
+        writes = self._written(now, at)
+        self._check(now, writes, who, rows, is_async, ("write", "read"))
+        self._check(now, self._combined(at), who, rows, is_async, ("atomic", "read"))
+        self._need_own(now, writes)
+        for i in at:
+            self._last_reads[i][who, len(rows)] = len(self.accesses)
+        self.accesses.append(now)
+
+    def _written(self, now: Access, at: Regions) -> set[int]:
+        """The last writes of what an access reads.  Raises MemoryFault where there are none."""
         writes = {self._last_write[i] for i in at}
         if min(writes) < 0:
             what = f"{now.party.who}: {now.what} reads bytes that nothing wrote"
             raise MemoryFault("uninitialised", what, now.party.op.loc)
-        self._check(now, writes, who, rows, is_async, ("write", "read"))
+        return writes
+
+    def _need_own(self, now: Access, writes: set[int]) -> None:
+        """Raises MemoryFault where what lay there before is read."""
         root = self._root(now)
         for write in map(self.accesses.__getitem__, writes):
             if self._root(write) != root:
                 what = f"{now.party.who}: {now.what} reads what {write.what} left in the same bytes"
                 raise MemoryFault("uninitialised", what, now.party.op.loc, (write.note("written"),))
+
+    def _combined(self, at: Regions) -> set[int]:
+        return {made for i in at for made in self._last_atomics[i].values()}
+
+    def combine(self, now: Access, at: Regions, who: int, rows: Array) -> None:
+        """Atomics that may happen from now on.  Raises Race, and MemoryFault as a read."""
+        self._divide()
+        writes = self._written(now, at)
+        self._check(now, writes, who, rows, False, ("write", "atomic"))
+        reads = {read for i in at for read in self._last_reads[i].values()}
+        self._check(now, reads, who, rows, False, ("read", "atomic"))
+        self._need_own(now, writes)
         for i in at:
-            self._last_reads[i][who] = len(self.accesses)
+            self._last_atomics[i][who, len(rows)] = len(self.accesses)
         self.accesses.append(now)
 
     def write(self, now: Access, at: Regions, who: int, rows: Array, is_async: bool) -> None:
@@ -256,7 +284,9 @@ class Footprints:
         self._check(now, writes, who, rows, is_async, ("write", "write"))
         reads = {read for i in at for read in self._last_reads[i].values()}
         self._check(now, reads, who, rows, is_async, ("read", "write"))
+        self._check(now, self._combined(at), who, rows, is_async, ("atomic", "write"))
         for i in at:
             self._last_write[i] = len(self.accesses)
             self._last_reads[i].clear()
+            self._last_atomics[i].clear()
         self.accesses.append(now)

@@ -13,7 +13,7 @@ from warploom.ir import format
 from warploom.ir.core import Op
 from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma, unaligned
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of, pointee_of
-from warploom.sim.accesses import need_written, read_now, write_now
+from warploom.sim.accesses import combine_now, need_written, read_now, write_now
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import MBarrier
 from warploom.sim.memory import ViewValue
@@ -285,6 +285,55 @@ def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
     for w in range(n):  # the warps share the rows; which has which does not matter
         part = slice(w * at.shape[0] // n, (w + 1) * at.shape[0] // n)
         a.lag(w, lambda part=part: cta.shared.write(at[part], value[part], s.type.dtype, False))  # type: ignore[misc]
+
+
+def _elements(o: Op, s: Place, indices: Any) -> tuple[Any, Any]:
+    """The addresses of what a tile's elements go to, and which of them are inside the slot."""
+    axis = o.attrs.get("axis")
+    shape = o.operands[1].typed(Tile).shape
+    if axis is None:
+        return s.addresses, np.ones(shape, np.bool_)
+    inside = (indices >= 0) & (indices < s.type.shape[axis])
+    at = list(np.indices(shape))
+    at[axis] = np.where(inside, indices, 0)
+    return s.addresses[tuple(at)], inside
+
+
+@step(smem.shared_scatter)
+def _shared_scatter(a: Agent, o: Op, s: Place, value: Any, indices: Any) -> None:
+    cta = write_now(a, o, s)
+    if not cta.has_data:
+        return
+    a.spend("shared", value.size * s.type.dtype.bytes / cta.cost.shared_bytes, name_of(o))
+    at, inside = _elements(o, s, indices)
+    for w, n in enumerate(np.array_split(np.arange(value.size), len(a.rows))):
+        mine = n[inside.flat[n]]
+        a.lag(w, lambda i=mine: cta.shared.write(at.flat[i], value.flat[i], s.type.dtype, False))  # type: ignore[misc]
+
+
+@step(smem.shared_atomic)
+def _shared_atomic(a: Agent, o: Op, s: Place, value: Any, rest: Any = None) -> Any:
+    if not a.cta.has_data:
+        combine_now(a, o, s)
+        return None
+    return _combining(a, o, s, value, rest)
+
+
+def _combining(a: Agent, o: Op, s: Place, value: Any, rest: Any) -> Steps:
+    yield None  # another agent's may come first
+    cta, dtype, fn = combine_now(a, o, s), s.type.dtype, o.attrs["fn"]
+    a.spend("shared", 2 * value.size * dtype.bytes / cta.cost.shared_bytes, name_of(o))
+    at, inside = _elements(o, s, rest)
+    compared = rest if fn == "cas" else value
+    need_written(a, o, at[inside], s)
+    old = np.zeros_like(value)
+    for i in np.flatnonzero(inside):
+        one = at.flat[i : i + 1]
+        (found,) = cta.shared.read(one, dtype, False)
+        old.flat[i] = found
+        new = cta.memory.updated(fn, found, value.flat[i], compared.flat[i])
+        cta.shared.write(one, np.asarray([new], value.dtype), dtype, False)
+    return old
 
 
 @step(smem.shared_get)

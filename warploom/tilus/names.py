@@ -20,12 +20,7 @@ _FLOATS = (
     "float7_e3m3 float7_e4m2 float7_e5m1 f3e1m1 f4e2m1 f5e2m2 f5e3m1 f6e2m3 f6e3m2 f6e4m1 f7e2m4 f7e3m3 "
     "f7e4m2 f7e5m1"
 )
-_SHARED = (
-    "shared_add shared_cas shared_exch shared_max shared_min shared_scatter_add shared_scatter_max "
-    "shared_scatter_min shared_scatter_sub shared_sub"
-)
 _TCGEN05 = "alloc commit copy dealloc load mma relinquish_alloc_permit slice store view wait_load wait_store"
-_IN_SHARED = "combine in global memory: the same with `global` on a `self.global_tensor`"
 _CHECKED = "a counter that several programs wait for is not proved by `check`, but runs"
 
 
@@ -109,7 +104,7 @@ MODULES = {
         "mbarrier min printf rand randint randint4x randn range "
         "repeat repeat_interleave round rsqrt scan shared_tensor sin single_thread "
         "single_warp sqrt square squeeze static_assert store_global store_global_scatter store_shared "
-        "sum sync tcgen05 thread_group tma transpose unsqueeze warp_group wgmma where",
+        "store_shared_scatter sum sync tcgen05 thread_group tma transpose unsqueeze warp_group wgmma where",
         different={
             "copy_async": "`evict` is accepted and not heard; bounds are always checked",
             "fast_divmod": "the divisor follows from kernel arguments",
@@ -122,16 +117,12 @@ MODULES = {
         },
         missing={
             "reshape_shared": "a `self.shared_tensor(…, alias=s)` of the other shape",
-            "store_shared_scatter": "self.gather with the inverse indices, or global memory",
         },
     ),
     "self.atomic": Module(
         "global_add global_cas global_exch global_max global_min global_scatter_add global_scatter_max "
-        "global_scatter_min global_scatter_sub global_sub",
-        missing=dict.fromkeys(
-            _words(_SHARED),
-            _IN_SHARED,
-        ),
+        "global_scatter_min global_scatter_sub global_sub shared_add shared_cas shared_exch shared_max "
+        "shared_min shared_scatter_add shared_scatter_max shared_scatter_min shared_scatter_sub shared_sub",
     ),
     "self.clc": Module("", missing=dict.fromkeys(("query_response", "try_cancel"), _CLC)),
     "self.cluster": Module("blockIdx blockRank clusterDim map_shared_addr sync"),

@@ -296,7 +296,7 @@ def _heaviest(ops: Sequence[Op], cost: CostTable) -> tuple[str, Op] | None:
 
 
 def _cost(o: Op, cost: CostTable) -> tuple[str, float]:
-    if o.kind in (smem.shared_load, smem.shared_store):
+    if o.kind in (smem.shared_load, smem.shared_store, *smem.BY_ELEMENT):
         s = o.operands[0].typed(Shared)
         return "shared", s.tile_bytes / cost.shared_bytes
     if o.accesses:

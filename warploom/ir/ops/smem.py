@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from warploom.ir.core import HARDWARE, Effect, Family, Level, Runs, Type, op, require
-from warploom.ir.ops.tile import is_source
+from warploom.ir.ops.tile import ORDERS, is_source
 from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, i32, u32
 
 SWIZZLES = (0, 32, 64, 128)
@@ -101,6 +101,58 @@ def shared_store(s: Shared, value: Tile) -> None:
     """Registers into a slot (or part), by ordinary stores (or stmatrix): the generic proxy."""
     require(not s.lead, f"store into a slot, not {s}")
     require(s.shape == value.shape and s.dtype == value.dtype, f"store of {value} into {s}")
+
+
+ATOMICS = ("add", "max", "min", "xchg", "cas")
+
+
+def _fits(s: Shared, value: Tile, index: Type | None, axis: int | None) -> None:
+    """Has a tile one element for each of a slot, or, along `axis`, for each index?"""
+    require(not s.lead and not s.peer, f"combine elements of a slot of this CTA, not {s}")
+    require(value.dtype == s.dtype, f"elements of {value} for {s}")
+    if axis is None:
+        require(value.shape == s.shape, f"elements of {value} for {s}")
+        return
+    require(0 <= axis < len(s.shape), f"{s} has no axis {axis}")
+    others = len(value.shape) == len(s.shape) and all(
+        value.shape[a] == n for a, n in enumerate(s.shape) if a != axis
+    )
+    require(others, f"indices along axis {axis} of {s} for {value}")
+    fits = isinstance(index, Tile) and index.shape == value.shape and index.dtype == i32
+    require(fits, f"indices of {value} are as many i32, not {index}")
+
+
+@op(Family.SHARED, levels=HARDWARE, effect=Effect.READ | Effect.WRITE, runs=Runs.ALL)
+def shared_atomic(
+    s: Shared,
+    value: Tile,
+    *rest: Type,
+    fn: str,
+    axis: int | None = None,
+    sem: str = "relaxed",
+) -> Tile:
+    """Combines each element of value into one of a slot (or part), atomically (fn in add, max, min, xchg);
+    gives the old ones.  fn cas: value replaces what is equal to the one operand of rest.
+
+    Without `axis` an element goes where it is in the tile; with it rest is a tile of indices along that axis,
+    and what is outside the slot is dropped (its old element is 0).  sem: what it orders of the accesses of
+    the thread that does it, as of `atomic`."""
+    require(fn in ATOMICS, f"an atomic of shared memory is {', '.join(ATOMICS)}, not {fn}")
+    require(sem in ORDERS, f"an atomic is {', '.join(ORDERS)}, not {sem}", "atomic-order")
+    require(s.dtype.bits in (32, 64), f"atomics of shared memory have 32 bits or 64, not {s.dtype}")
+    _fits(s, value, rest[0] if rest else None, axis)
+    if fn == "cas":
+        require(axis is None and rest == (value,), f"cas compares {value} with one operand like it")
+    else:
+        require(len(rest) == (axis is not None), f"atomic of {value} with {rest}")
+    return value
+
+
+@op(Family.SHARED, levels=HARDWARE, effect=Effect.WRITE, runs=Runs.ALL)
+def shared_scatter(s: Shared, value: Tile, index: Tile, *, axis: int) -> None:
+    """Each element of value into the slot (or part) at its index along `axis`, by ordinary stores; what is
+    outside is dropped.  Which of several for one element stays is open."""
+    _fits(s, value, index, axis)
 
 
 def _is_number(s: Shared) -> None:
@@ -219,4 +271,5 @@ def stamp(buffer: Pointer, program: Scalar, *index: Scalar, site: int, capacity:
 
 PIECEWISE = frozenset((cp_async,))  # copies of which each thread issues some pieces
 # How the threads of a task themselves read and write shared memory, each at once.
-ORDINARY = (shared_load, shared_store, shared_get, shared_put)
+BY_ELEMENT = (shared_atomic, shared_scatter)
+ORDINARY = (shared_load, shared_store, shared_get, shared_put, *BY_ELEMENT)

@@ -299,6 +299,12 @@ def _put(t: TaskLayouts, o: Op) -> None:
             t.needs(v, layout, OPERAND)
 
 
+def _scattered(t: TaskLayouts, o: Op) -> Settled:
+    """Elements and their indices alike."""
+    layout = t.of(o.operands[1])
+    return Settled((None, layout, layout), ())
+
+
 def _pieces(o: Op) -> Memory:
     """What a cp_async by pointers reads."""
     dst = o.operands[1].typed(Shared)
@@ -466,6 +472,8 @@ RULES: Rules[LayoutRule] = Rules(
         smem.shared_load: following(_takes, _loaded),
         smem.shared_store: LayoutRule(_put),
         **dict.fromkeys((smem.shared_get, smem.shared_put), _ANY),
+        smem.shared_atomic: following(_equal, _alike),
+        smem.shared_scatter: LayoutRule(_equal, _scattered),
         smem.cp_async: LayoutRule(_copies, _copied),
         **dict.fromkeys((tma.tma_load, tma.tma_store), _ANY),
         **dict.fromkeys((mma.in_flight, mma.wgmma_wait), _ACCUMULATOR),

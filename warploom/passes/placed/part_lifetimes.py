@@ -65,7 +65,9 @@ def _first_writes(func: Func, region: Region) -> list[Op]:
         return [x for r in inner[0].regions for x in _first_writes(func, r)]
     for o in region.ops:
         touched = {made[v] for x in o.all_ops for v in x.operands if v in made}
-        writes = any(_fills(x) or x.kind is smem.shared_store for x in o.all_ops)
+        writes = any(
+            _fills(x) or x.kind in (smem.shared_store, smem.shared_scatter) for x in o.all_ops
+        )
         if writes and seen and touched - seen:
             found.append(o)
         if not (o.kind is task.elect and not seen):

@@ -34,8 +34,9 @@ from warploom.ir.types import Shared
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
-_WRITES = frozenset({smem.shared_store, smem.cp_async})
-_ORDINARY = _WRITES | {smem.shared_load}
+_WRITES = frozenset({smem.shared_store, smem.cp_async, *smem.BY_ELEMENT})
+_READS = frozenset({smem.shared_load, smem.shared_atomic})
+_ORDINARY = _WRITES | _READS
 _ASYNCHRONOUS = frozenset({mma.wgmma, tma.tma_load})
 
 
@@ -87,7 +88,7 @@ def _handed_on(region: Region, made: dict[Value, Op]) -> set[str]:
     ops = list(walk(region))
     asynchronous, written, read = (
         _names((o for o in ops if o.kind in kinds), made)
-        for kinds in (_ASYNCHRONOUS, _WRITES, {smem.shared_load})
+        for kinds in (_ASYNCHRONOUS, _WRITES, _READS)
     )
     return asynchronous | (written & read)
 

@@ -1,0 +1,213 @@
+"""Atomics of global and of shared memory, and stores of single elements of a slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import numpy as np
+
+from warploom.codegen.context import Emitter, Lowering, within
+from warploom.codegen.lower_arith import literal
+from warploom.codegen.lower_hopper import geometry
+from warploom.codegen.lower_memory import Places, together
+from warploom.codegen.registers import c_type, itemsize, read, words_of
+from warploom.codegen.text import all_of
+from warploom.errors import CompileError
+from warploom.ir.core import Op, OpKind
+from warploom.ir.ops import smem, tile
+from warploom.ir.types import DType, Scalar, Shared, Tile, dtype_of, elem_of
+from warploom.layout.choose import thread_offsets
+from warploom.layout.shared import linear_offset
+
+# Functions of CUDA on 32- and 64-bit integers.
+ATOMICS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "and": "atomicAnd",
+           "or": "atomicOr", "xor": "atomicXor", "xchg": "atomicExch"}  # fmt: skip
+
+
+def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op, compared: str = "") -> str:
+    """compared: what cas compares memory with."""
+    if fn == "load" and (elem.bits >= 32 or (elem.is_int and elem.bits == 16)):
+        return f"*({c_type(elem)} const volatile*){pointer}"
+    if fn == "cas" and elem.is_int and elem.bits in (32, 64):
+        if elem.bits == 32:
+            return f"({c_type(elem)})atomicCAS((u32*){pointer}, (u32){compared}, (u32){value})"
+        return f"({c_type(elem)})atomicCAS((u64*){pointer}, (u64){compared}, (u64){value})"
+    if elem.is_int and elem.bits in (32, 64) and fn in ATOMICS:
+        if elem.name == "i64" and fn in ("add", "xchg", "and", "or", "xor"):
+            return f"(i64){ATOMICS[fn]}((u64*){pointer}, (u64){value})"
+        return f"{ATOMICS[fn]}({pointer}, {value})"
+    if (elem.name in ("f32", "f64") and fn == "add") or (elem.name == "f32" and fn == "xchg"):
+        return f"{ATOMICS[fn]}({pointer}, {value})"
+    if elem.name == "f32" and fn in ("max", "min"):
+        return f"atomic_f32<{'true' if fn == 'max' else 'false'}>({pointer}, {value})"
+    if elem.name in ("f16", "bf16") and fn == "add":
+        return f"atomic_add_{elem}({pointer}, {value})"
+    raise CompileError(
+        "atomic-dtype",
+        f"there is no atomic {fn} on {elem}",
+        loc=o.loc,
+        help="use i32, i64, u32, u64 or f32 (f16, bf16 and f64: add only)",
+    )
+
+
+def _atomic(e: Emitter, o: Op) -> None:
+    p, value, *rest = o.operands
+    fn = o.attrs["fn"]
+    t = o.result.type
+    elem = dtype_of(t)
+    used = o.result in e.used
+    if isinstance(t, Scalar):
+        _scalar_atomic(e, o, elem, used)
+        return
+    assert isinstance(t, Tile)
+    holder = _only_holder(e, o, t)
+    r, pointers = e.regs(value), e.regs(p)
+    masks = e.regs(rest[0]) if rest and fn != "cas" else None
+    _order(e, o, "release")
+    n = 1 if used else together(o, t)
+    if n > 1:
+        for i in range(0, len(r.elements), n):
+            tests = [holder, read(masks.elements[i], masks.elem) if masks else ""]
+            test = all_of(tests) or "true"
+            part = r.elements[i : i + n]
+            given = words_of(r, i, 2 * n) if elem.bits == 16 else [read(x, elem) for x in part]
+            pointer = read(pointers.elements[i], pointers.elem)
+            e.line(f"red_add_{elem}x{n}({test}, {pointer}, {', '.join(given)});")
+        return
+
+    def place(i: int) -> tuple[str, str]:
+        mask = read(masks.elements[i], masks.elem) if masks else ""
+        return read(pointers.elements[i], pointers.elem), mask
+
+    _each_atomically(e, o, place)
+    _order(e, o, "acquire")
+
+
+def _only_holder(e: Emitter, o: Op, t: Tile) -> str:
+    """C for "of the threads that hold the same elements, I am the first".  Refuses results that the others
+    would not get."""
+    holder = "" if o.attrs["fn"] == "load" else e.holder(t.layout)
+    if holder and o.result in e.used:
+        raise CompileError(
+            "atomic-result",
+            f"the result of an atomic on a tile that threads hold several times ({t}) can't be used",
+            loc=o.loc,
+            help="use a larger tile, or fewer warps",
+        )
+    return holder
+
+
+def _each_atomically(e: Emitter, o: Op, place: Callable[[int], tuple[str, str]]) -> None:
+    """An atomic on each element of a tile.  place: the pointer of a register's, and its test."""
+    _, value, *rest = o.operands
+    fn, t, used = o.attrs["fn"], o.result.typed(Tile), o.result in e.used
+    elem, holder = dtype_of(t), _only_holder(e, o, t)
+    r, compared = e.regs(value), e.regs(rest[0]) if fn == "cas" else None
+    results = []
+    for i in range(len(r.elements)):
+        pointer, mask = place(i)
+        tests = [holder, e.inside(t, i), mask]
+        old = read(compared.elements[i], elem) if compared else ""
+        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), o, old)
+        if used:
+            name = e.name("old")
+            e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
+            text = f"{name} = {text}"
+            results.append(name)
+        e.line_if(tests, f"{text};")
+    if used:
+        e.put(o.result, results)
+
+
+def _order(e: Emitter, o: Op, side: str) -> None:
+    """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there."""
+    if o.attrs.get("sem", "relaxed") in (side, "acq_rel"):
+        e.line("fence_gpu();")
+
+
+def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
+    """One thread's; all lanes of its warp get the result."""
+    p, value, *rest = o.operands
+    compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
+    text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o, compared)
+    tests = [] if e.elected else [e.use("leader")]
+    tests += [e.scalar(v) for v in rest]
+    assert e.frame is not None
+    if used and not e.elected and e.frame.warps > 1:
+        raise CompileError(
+            "atomic-result",
+            "the result of an atomic on one address can be used by a single warp only",
+            loc=o.loc,
+            help="compile with num_warps=1, or do the atomic on a tile",
+        )
+    name = e.name(o.result.hint, "old") if used else ""
+    if used:
+        e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
+    with e.block(f"if ({' && '.join(tests)})") if tests else nullcontext():
+        _order(e, o, "release")
+        e.line(f"{name} = {text};" if used else f"{text};")
+        _order(e, o, "acquire")
+    if used:
+        e.define(o.result, name if e.elected else f"__shfl_sync(~0u, {name}, 0)")
+
+
+def _element_places(e: Emitter, o: Op) -> Callable[[int], tuple[str, str]]:
+    """By register the address in shared memory of the element it goes to, and the test that it is inside."""
+    s, value, *rest = o.operands
+    kind, t = s.typed(Shared), value.typed(Tile)
+    at, g, hint = e.shared(s), geometry(kind), s.hint or "slot"
+    axis, real = o.attrs.get("axis"), within(t.layout)
+    if axis is None:
+        offsets = thread_offsets(t.layout, g)
+        places = Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
+        return lambda i: (places.at(offsets[..., i], real[..., i]), "")
+    indices, size = e.regs(rest[0]), kind.shape[axis]
+    coords = [np.zeros_like(c) if a == axis else c for a, c in enumerate(t.layout.table)]
+    offsets = linear_offset(g, coords)
+
+    def place(i: int) -> tuple[str, str]:
+        index = f"(u32)({read(indices.elements[i], indices.elem)})"
+        along = f"{index} * {g.row_strides[axis] * g.row_bytes}u"
+        if axis == g.inner:
+            n, item = g.row_elements, g.itemsize
+            along = f"{index} * {item}u"
+            if n < g.shape[axis]:
+                along = f"{index} / {n}u * {g.panel_bytes}u + {index} % {n}u * {item}u"
+        where = f"{e.thread_value(offsets[..., i], f'{hint}_at', real[..., i])} + {along}"
+        if g.swizzle:
+            name = e.name(f"{hint}_at")
+            e.line(f"const u32 {name} = {where};")
+            where = f"({name} ^ ({name} >> {g.shift} & {g.unit_mask}u) << 4)"
+        return f"{at} + {where}", f"{index} < {size}u"
+
+    return place
+
+
+def _shared_atomic(e: Emitter, o: Op) -> None:
+    elem, places = c_type(elem_of(o.result.type)), _element_places(e, o)
+
+    def place(i: int) -> tuple[str, str]:
+        address, test = places(i)
+        return f"shared_pointer<{elem}>({address})", test
+
+    _order(e, o, "release")
+    _each_atomically(e, o, place)
+    _order(e, o, "acquire")
+
+
+def _shared_scatter(e: Emitter, o: Op) -> None:
+    value = o.operands[1]
+    t, r, place = value.typed(Tile), e.regs(value), _element_places(e, o)
+    size = itemsize(elem_of(t))
+    for i in range(len(r.elements)):
+        address, test = place(i)
+        text = f"store_shared{8 * size}({address}, {', '.join(words_of(r, i, size))});"
+        e.line_if([e.holder(t.layout), e.inside(t, i), test], text)
+
+
+LOWER: dict[OpKind, Lowering] = {
+    smem.shared_atomic: _shared_atomic,
+    smem.shared_scatter: _shared_scatter,
+    tile.atomic: _atomic,
+}
