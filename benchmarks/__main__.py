@@ -23,7 +23,7 @@ from benchmarks.harness import load_peers
 from benchmarks.peers import USUAL as USUAL_PEERS
 from benchmarks.records import Record, read
 from benchmarks.watch import Failed, watch
-from warploom.cli.console import EXIT, UsageError, stderr, stdout, working
+from warploom.cli.console import EXIT, UsageError, remark, say, stderr, stdout, working
 from warploom.errors import CompileError
 
 WHAT = {
@@ -95,9 +95,9 @@ def run(args: argparse.Namespace) -> int:
     given = ["--peers", ",".join(peers), "--cases", ",".join(case.name for case in cases)]
     given += ["--bursts", str(args.bursts), "--sustained", str(args.sustained)]
     try:
-        watch(given, args.out, say=lambda text: stderr().print(text, style="yellow", markup=False))
+        watch(given, args.out, say=lambda text: remark(text, "yellow"))
     except Failed as error:
-        stderr().print(f"bench: {error}", style="red", markup=False, soft_wrap=True)
+        remark(f"bench: {error}", "red")
         return EXIT.found
     report = read(args.out)
     chart = args.chart or args.out.with_suffix(".svg")
@@ -105,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
     draw(report.records, f"{last.device}, {last.date[:10]}", chart)
     stdout().print(table(report.records))
     for name, why in last.missing.items():
-        stdout().print(f"not measured: {name}: {why}", markup=False, soft_wrap=True)
-    stdout().print(f"{args.out}, {chart}", markup=False, soft_wrap=True)
+        say(f"not measured: {name}: {why}")
+    say(f"{args.out}, {chart}")
     wrong = [r for r in report.records if r.error and is_ours(r.peer)]
     return EXIT.found if wrong else EXIT.ok
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from warploom import errors
 from warploom.cli import bench, cache, demo, doctor, inspect, run
-from warploom.cli.console import EXIT, UsageError, stderr
+from warploom.cli.console import EXIT, UsageError, remark
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,38 +52,32 @@ def main(argv: Sequence[str] | None = None, commands: argparse.ArgumentParser | 
             warnings.showwarning = _show_warning
             code: int = args.run(args)
         return code
-    except UsageError as error:
-        stderr().print(f"warploom: {error}", style="red", markup=False, soft_wrap=True)
-        return EXIT.usage
-    except errors.CompileError as error:
-        stderr().print(str(error), markup=False, soft_wrap=True)
-        return EXIT.compile
-    except errors.LaunchError as error:
-        stderr().print(str(error), markup=False, soft_wrap=True)
-        return EXIT.lacking
-    except errors.InternalError as error:
-        stderr().print(
-            f"warploom: internal error: {error}", style="red", markup=False, soft_wrap=True
-        )
-        return EXIT.bug
-    except errors.WarploomError as error:
-        stderr().print(str(error), markup=False, soft_wrap=True)
-        return EXIT.found
     except BrokenPipeError:  # the reader of our output went away: head, less
         sys.stderr.close()
         return EXIT.ok
-    except OSError as error:  # a file or folder that can't be read or written
-        stderr().print(f"warploom: {error}", style="red", markup=False, soft_wrap=True)
-        return EXIT.usage
     except KeyboardInterrupt:
         return 130  # 128 + SIGINT, as shells have it
-    except Exception:  # not foreseen, so ours: the traceback is what we need to know
-        traceback.print_exc()
+    except Exception as error:
+        for kind, code, style, before in _ERRORS:
+            if isinstance(error, kind):
+                remark(f"{before}{error}", style)
+                return code
+        traceback.print_exc()  # not foreseen, so ours: the traceback is what we need to know
         return EXIT.bug
+
+
+_ERRORS = (  # the first row that fits says what becomes of an error: exit code, style, words before it
+    (UsageError, EXIT.usage, "red", "warploom: "),
+    (errors.CompileError, EXIT.compile, None, ""),
+    (errors.LaunchError, EXIT.lacking, None, ""),
+    (errors.InternalError, EXIT.bug, "red", "warploom: internal error: "),
+    (errors.WarploomError, EXIT.found, None, ""),
+    (OSError, EXIT.usage, "red", "warploom: "),  # a file or folder that can't be read or written
+)
 
 
 def _show_warning(message: Warning | str, *where: Any, **further: Any) -> None:
     """A warning as the command line tells it: the line of our code that raised it says nothing.  Our own
     warnings say by themselves what they are."""
     text = str(message) if isinstance(message, errors.WarploomWarning) else f"warning: {message}"
-    stderr().print(text, style="yellow", markup=False, soft_wrap=True)
+    remark(text, "yellow")

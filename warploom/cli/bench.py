@@ -10,7 +10,7 @@ from typing import Any
 
 from warploom.bench import Clock, in_turn
 from warploom.cli import kernel
-from warploom.cli.console import EXIT, UsageError, stderr, stdout
+from warploom.cli.console import EXIT, UsageError, remark, say
 
 LIBRARY = ("gemm", "fp8", "attention", "dual")
 
@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--bursts {args.bursts}: at least one")
     launches = {name: _function(name) for name in args.functions}
     if not _has_gpu():
-        stderr().print("bench needs torch and a GPU, and finds none.", soft_wrap=True)
+        remark("bench needs torch and a GPU, and finds none.")
         return EXIT.lacking
     runs = {name: lambda _, launch=launch: launch() for name, launch in launches.items()}
     for name, found in in_turn(Clock(), runs, 1, args.bursts).items():
         spread = f"{min(found):.4f}..{max(found):.4f}"
-        stdout().print(f"{statistics.median(found):.4f} ms  {spread}  {name}", markup=False)
+        say(f"{statistics.median(found):.4f} ms  {spread}  {name}")
     return EXIT.ok
 
 

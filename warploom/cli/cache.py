@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from warploom.cli.console import EXIT, stdout
+from warploom.cli.console import EXIT, say
 
 
 def add_commands(commands: Any) -> None:
@@ -22,24 +22,20 @@ def info(args: argparse.Namespace) -> int:
     from warploom.runtime.cache import default_cache
     from warploom.runtime.cache_folder import entries
 
-    cache, console = default_cache(), stdout()
+    cache = default_cache()
     if cache.root is None:
-        console.print("nothing is cached on disk (WARPLOOM_CACHE)", markup=False)
+        say("nothing is cached on disk (WARPLOOM_CACHE)")
         return EXIT.ok
     found = list(entries(cache.root))
     size = sum(e.size for e in found)
-    console.print(f"folder   {cache.root}", markup=False, soft_wrap=True)
-    console.print(
-        f"size     {_bytes(size)} of {_bytes(cache.limit)} (WARPLOOM_CACHE_SIZE)", markup=False
-    )
+    say(f"folder   {cache.root}")
+    say(f"size     {_bytes(size)} of {_bytes(cache.limit)} (WARPLOOM_CACHE_SIZE)")
     for kind in sorted({e.kind for e in found}):
         mine = [e for e in found if e.kind == kind]
-        console.print(
-            f"{kind:8} {len(mine)} entries, {_bytes(sum(e.size for e in mine))}", markup=False
-        )
+        say(f"{kind:8} {len(mine)} entries, {_bytes(sum(e.size for e in mine))}")
     if found:
         days = (time.time() - min(e.used for e in found)) / 86400
-        console.print(f"oldest   last used {days:.1f} days ago", markup=False)
+        say(f"oldest   last used {days:.1f} days ago")
     return EXIT.ok
 
 
@@ -50,7 +46,7 @@ def clear(args: argparse.Namespace) -> int:
     root = default_cache().root
     gone = 0 if root is None else clear(root)
     where = "nothing is cached on disk" if root is None else f"from {root}"
-    stdout().print(f"{gone} entries removed ({where})", markup=False, soft_wrap=True)
+    say(f"{gone} entries removed ({where})")
     return EXIT.ok
 
 

@@ -37,6 +37,16 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def say(text: object, style: str | None = None, end: str = "\n") -> None:
+    """Prints a result, as it is: nothing in it is markup, and no line is broken."""
+    stdout().print(str(text), style=style, end=end, markup=False, soft_wrap=True)
+
+
+def remark(text: object, style: str | None = None) -> None:
+    """Prints what is to be said about the results."""
+    stderr().print(str(text), style=style, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Shows that something takes a while, where somebody can see it."""

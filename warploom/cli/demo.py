@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warploom.cli.console import EXIT, stderr, stdout, working
+from warploom.cli.console import EXIT, remark, say, working
 from warploom.errors import LaunchError
+
+if TYPE_CHECKING:
+    from warploom.timeline.model import Timeline
 
 # Eight tiles for one program.  K is short, so a tile's prologue and epilogue are a large part of its time.
 # Meanwhile the uniform kernel's tensor cores idle; the specialized one's work for the other consumer's tile.
@@ -43,62 +47,20 @@ def add_commands(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Leaves in `out`: timeline.svg, .png and .json, and of each variant CUDA and explanation."""
-    from warploom.kernels.gemm import gemm_pointers
     from warploom.runtime.launch import driver
-    from warploom.timeline.model import Timeline, from_report
-    from warploom.timeline.render import draw, save, told, write_trace
+    from warploom.timeline.render import draw, save, write_trace
 
-    console = stdout()
     if args.measured:
         try:
             driver()
         except LaunchError as e:
-            stderr().print(f"--measured needs a GPU\n{e}", markup=False, soft_wrap=True)
+            remark(f"--measured needs a GPU\n{e}")
             return EXIT.lacking
     out: Path = args.out
     out.mkdir(parents=True, exist_ok=True)
-    a, b, arguments = _arguments()
-    exact = a.astype(np.float64) @ b.astype(np.float64)
-    timelines: list[Timeline] = []
-    measured: list[Timeline] = []
-    right = True
-    for name, knobs in VARIANTS.items():
-        start = time.perf_counter()
-        with working(f"{name}: compiling"):
-            compiled = gemm_pointers.compile_for(*arguments, grid=(1,), **TILE, **knobs)
-            cuda = compiled.cuda
-        resources = compiled.resources
-        console.print(
-            f"{name}: compiled in {time.perf_counter() - start:.2f} s, "
-            f"{resources.registers} registers, {resources.spill_bytes} bytes of spills",
-            markup=False,
-            soft_wrap=True,
-        )
-        c = arguments[2]
-        c.fill(np.nan)
-        start = time.perf_counter()
-        with working(f"{name}: simulating"):
-            report = compiled.simulate(*arguments, grid=(1,), order="timed")
-        error = np.linalg.norm(c.astype(np.float64) - exact) / np.linalg.norm(exact)
-        right &= bool(error < TOLERANCE)
-        timelines.append(from_report(report, name))
-        console.print(
-            f"{told(timelines[-1])} (simulated in {time.perf_counter() - start:.2f} s, relative "
-            f"error {error:.1e})",
-            markup=False,
-            soft_wrap=True,
-        )
-        with working(f"{name}: checking"):
-            checked = compiled.check()
-        right &= checked.ok
-        console.print(f"{name}: {checked}", markup=False, soft_wrap=True)
-        if args.measured:
-            with working(f"{name}: measuring"):
-                found = compiled.timeline(*arguments, grid=(1,), measured=True)
-            console.print(str(found), markup=False, soft_wrap=True)
-            measured += [replace(found.predicted, title=name), replace(found.measured, title=name)]
-        (out / f"{name}.cu").write_text(cuda)
-        (out / f"{name}.txt").write_text(compiled.explain() + "\n")
+    made = [_shown(name, knobs, out, args.measured) for name, knobs in VARIANTS.items()]
+    timelines = [v.timeline for v in made]
+    measured = [timeline for v in made for timeline in v.measured]
     with working("drawing"):
         for suffix in (".svg", ".png"):
             draw(timelines, out / f"timeline{suffix}", stacked=True)
@@ -106,10 +68,53 @@ def run(args: argparse.Namespace) -> int:
         for suffix in (".svg", ".png", ".json") if measured else ():
             save(measured, out / f"measured{suffix}")
     uniform, specialized = (timeline.cycles for timeline in timelines)
-    console.print(f"specialized: {uniform / specialized:.2f} times as fast", markup=False)
+    say(f"specialized: {uniform / specialized:.2f} times as fast")
     files = ", ".join(sorted(p.name for p in out.iterdir() if p.is_file()))
-    console.print(f"in {out}/: {files}", markup=False, soft_wrap=True)
-    return EXIT.ok if right else EXIT.found
+    say(f"in {out}/: {files}")
+    return EXIT.ok if all(v.is_right for v in made) else EXIT.found
+
+
+class _Shown(NamedTuple):
+    """A variant: its predicted timeline, and where it was measured that and the prediction beside it."""
+
+    timeline: Timeline
+    measured: list[Timeline]
+    is_right: bool
+
+
+def _shown(name: str, knobs: Mapping[str, Any], out: Path, measures: bool) -> _Shown:
+    """Compiles, simulates, checks and perhaps measures a variant; leaves its CUDA and explanation."""
+    from warploom.kernels.gemm import gemm_pointers
+    from warploom.timeline.model import from_report
+    from warploom.timeline.render import told
+
+    a, b, arguments = _arguments()
+    start = time.perf_counter()
+    with working(f"{name}: compiling"):
+        compiled = gemm_pointers.compile_for(*arguments, grid=(1,), **TILE, **knobs)
+        cuda = compiled.cuda
+    resources, seconds = compiled.resources, time.perf_counter() - start
+    taken = f"{resources.registers} registers, {resources.spill_bytes} bytes of spills"
+    say(f"{name}: compiled in {seconds:.2f} s, {taken}")
+    start = time.perf_counter()
+    with working(f"{name}: simulating"):
+        report = compiled.simulate(*arguments, grid=(1,), order="timed")
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    error = np.linalg.norm(arguments[2].astype(np.float64) - exact) / np.linalg.norm(exact)
+    timeline, seconds = from_report(report, name), time.perf_counter() - start
+    say(f"{told(timeline)} (simulated in {seconds:.2f} s, relative error {error:.1e})")
+    with working(f"{name}: checking"):
+        checked = compiled.check()
+    say(f"{name}: {checked}")
+    measured = []
+    if measures:
+        with working(f"{name}: measuring"):
+            found = compiled.timeline(*arguments, grid=(1,), measured=True)
+        say(found)
+        measured = [replace(t, title=name) for t in (found.predicted, found.measured)]
+    (out / f"{name}.cu").write_text(cuda)
+    (out / f"{name}.txt").write_text(compiled.explain() + "\n")
+    return _Shown(timeline, measured, bool(error < TOLERANCE) and checked.ok)
 
 
 def _arguments() -> tuple[Any, Any, tuple[Any, ...]]:
@@ -118,5 +123,5 @@ def _arguments() -> tuple[Any, Any, tuple[Any, ...]]:
 
     random = np.random.default_rng(0)
     a, b = (random.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((M, K), (N, K)))
-    c = np.empty((M, N), ml_dtypes.bfloat16)
+    c = np.full((M, N), np.nan, ml_dtypes.bfloat16)
     return a, b.T, (a, b, c, M, N, K, K, 1, 1, K, N, 1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warploom.cli.console import EXIT, stdout, working
+from warploom.cli.console import EXIT, say, working
 
 # The kernel module's own account (Linux).
 MODULE = Path("/proc/driver/nvidia/version")
@@ -44,19 +44,17 @@ def add_commands(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     with working("looking around"):
         findings = [*packages(), *nvrtc(), *gpus()]
-    console = stdout()
     for f in findings:
         mark, style = ("ok", "green") if not f.missing else ("--", "red" if f.needed else "yellow")
-        console.print(mark, style=style, end="  ")
+        say(mark, style, end="  ")
         without = f"  (without it: {f.missing})" if f.missing else ""
-        line = f"{f.subject:18} {f.found}{without}"
-        console.print(line, markup=False, soft_wrap=True)
+        say(f"{f.subject:18} {f.found}{without}")
     lacking = [f.subject for f in findings if f.missing and f.needed]
     if lacking:
-        console.print(f"warploom cannot work here: {', '.join(lacking)}", style="red")
+        say(f"warploom cannot work here: {', '.join(lacking)}", "red")
         return EXIT.lacking
     if any(f.subject == "GPU" and f.missing for f in findings):
-        console.print("No GPU: kernels compile, and run in the simulator.")
+        say("No GPU: kernels compile, and run in the simulator.")
     return EXIT.ok
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.cli import kernel
-from warploom.cli.console import EXIT, UsageError, stderr, stdout, working
+from warploom.cli.console import EXIT, UsageError, remark, say, working
 
 
 def add_commands(commands: Any) -> None:
@@ -52,7 +52,7 @@ def add_commands(commands: Any) -> None:
 def run_explain(args: argparse.Namespace) -> int:
     with working("compiling"):
         text = kernel.compiled(args).explain()
-    stdout().print(text, markup=False, soft_wrap=True)
+    say(text)
     return EXIT.ok
 
 
@@ -64,7 +64,7 @@ def run_check(args: argparse.Namespace) -> int:
     compiled = _compiled(args)
     with working("checking"):
         report = compiled.check(save=args.save)
-    stdout().print(str(report), markup=False, soft_wrap=True)
+    say(report)
     return EXIT.ok if report.ok else EXIT.found
 
 
@@ -77,7 +77,7 @@ def _replay(path: Path) -> int:
         text = f"{kept.func.name}: nothing fails in this order of events (it was {kept.error.code})"
     else:
         text = f"{found.error}\n{found}"
-    stdout().print(text, markup=False, soft_wrap=True)
+    say(text)
     return EXIT.found if found else EXIT.ok
 
 
@@ -93,7 +93,7 @@ def run_compile(args: argparse.Namespace) -> int:
         else:
             _write_text(_text(compiled, args), at)
         if args.emit in ("ptx", "cubin"):
-            stderr().print(f"{arch}: " * several + str(compiled.resources), markup=False)
+            remark(f"{arch}: " * several + str(compiled.resources))
     return EXIT.ok
 
 

@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from warploom.cli.console import EXIT, UsageError, stderr
+from warploom.cli.console import EXIT, UsageError, remark
 
 HERE = str(Path(__file__).parent)
 
@@ -61,7 +61,7 @@ def run_program(args: argparse.Namespace) -> int:
         if report is not None:
             report.stop()
             for line in report.lines():
-                stderr().print(line, markup=False, soft_wrap=True)
+                remark(line)
         if fallback is not None:
             fallback.stop()
 
