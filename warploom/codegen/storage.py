@@ -157,10 +157,8 @@ class _Scan:
         if o.kind is mma.wgmma and isinstance(o.operands[0].type, Tile):
             self.pinned(o.operands[0], loops)
         match o.kind:
-            case control.for_:
-                self.for_(o, loops)
-            case control.while_:
-                self.while_(o, loops)
+            case control.for_ | control.while_:
+                self.loop(o, loops)
             case control.if_:
                 self.if_(o, loops)
             case _:
@@ -210,55 +208,26 @@ class _Scan:
         ):
             self.edges += [(2, o.result, v) for v in o.operands[1:]]
 
-    def for_(self, o: Op, loops: list[Op]) -> None:
-        (body,) = o.regions
-        inner = [*loops, o]
-        start = self.loop_start[o] = self.at
-        for v in body.params:
-            self.define(v, 2 * start + 1, inner, o)
-        self.counters.add(body.params[0])
-        self.stack.append(o)
-        self.region(body, inner)
-        self.stack.pop()
-        self.at += 1
-        self.loop_end[o] = self.at
-        for v in o.operands[1:3]:  # C evaluates them in every iteration
-            self.read(v, 2 * self.at, loops)
-        carried = body.params[1:]
-        for init, param, after, result in zip(
-            o.operands[3:], carried, body.yielded, o.results, strict=True
-        ):
-            self.define(result, 2 * self.at + 1, loops, o)
-            self.edges.append((0, param, result))
-            self.edges.append((1, param, after))
-            self.edges.append((1, param, init))
-
-    def while_(self, o: Op, loops: list[Op]) -> None:
-        condition, body = o.regions
+    def loop(self, o: Op, loops: list[Op]) -> None:
         inner = [*loops, o]
         self.loop_start[o] = self.at
-        for v in condition.params:
-            self.define(v, 2 * self.at + 1, inner, o)
-        self.stack.append(o)
-        self.region(condition, inner)
-        for v in body.params:
-            self.define(v, 2 * self.at + 1, inner, o)
-        self.region(body, inner)
-        self.stack.pop()
+        for r in o.regions:
+            for v in r.params:
+                self.define(v, 2 * self.at + 1, inner, o)
+            self.stack.append(o)
+            self.region(r, inner)
+            self.stack.pop()
         self.at += 1
         self.loop_end[o] = self.at
-        for init, first, checked, param, after, result in zip(
-            o.operands,
-            condition.params,
-            condition.yielded[1:],
-            body.params,
-            body.yielded,
-            o.results,
-            strict=True,
-        ):
-            self.define(result, 2 * self.at + 1, loops, o)
-            self.edges += [(0, first, result), (0, first, param)]
-            self.edges += [(1, first, checked), (1, first, after), (1, first, init)]
+        if o.kind is control.for_:
+            self.counters.add(o.regions[0].params[0])
+            for v in o.operands[1:3]:  # C evaluates them in every iteration
+                self.read(v, 2 * self.at, loops)
+        for c in control.carried(o):
+            self.define(c.result, 2 * self.at + 1, loops, o)
+            first, *others = c.params
+            self.edges += [(0, first, v) for v in (c.result, *others)]
+            self.edges += [(1, first, v) for v in (*c.yielded, *c.init)]
 
     def if_(self, o: Op, loops: list[Op]) -> None:
         then, other = o.regions
@@ -270,9 +239,9 @@ class _Scan:
         self.excluded.pop()
         self.stack.pop()
         self.at += 1
-        for result, a, b in zip(o.results, then.yielded, other.yielded, strict=True):
-            self.define(result, 2 * self.at + 1, loops, o)
-            self.edges += [(1, result, a), (1, result, b)]
+        for c in control.carried(o):
+            self.define(c.result, 2 * self.at + 1, loops, o)
+            self.edges += [(1, c.result, v) for v in c.yielded]
 
     def live(self, v: Value) -> list[tuple[int, int]]:
         """When the value's register must not be overwritten: from its definition to each read, but for the

@@ -216,12 +216,8 @@ class Flow:
         """Which values are alive together: fills `clashes`."""
         self._same: dict[Value, Value] = {}
         for o in walk(self.func.body):
-            if o.kind is control.for_:
-                self._same.update(zip(o.results, o.regions[0].params[1:], strict=True))
-            elif o.kind is control.while_:
-                condition, body = o.regions
-                self._same.update(zip(o.results, condition.params, strict=True))
-                self._same.update(zip(body.params, condition.params, strict=True))
+            for c in control.carried(o) if o.kind in control.LOOPS else ():
+                self._same.update(dict.fromkeys((c.result, *c.params[1:]), c.params[0]))
         self.clashes = {}
         self._block(self.func.body, set())
 
@@ -251,10 +247,8 @@ class Flow:
         """Live values at the start of a block, given those at its end (before its yield)."""
         live = set(live)
         for o in reversed(region.ops[:-1]):
-            if o.kind is control.for_:
-                live = self._for(o, live)
-            elif o.kind is control.while_:
-                live = self._while(o, live)
+            if o.kind in control.LOOPS:
+                live = self._loop(o, live)
             elif o.kind is control.if_:
                 live = self._if(o, live)
             elif o.kind is task.tasks:
@@ -275,32 +269,25 @@ class Flow:
                 self._clash(v, inside)
         return set().union(*before)
 
-    def _for(self, o: Op, live: set[Value]) -> set[Value]:
-        (body,) = o.regions
-        index, *params = body.params
+    def _loop(self, o: Op, live: set[Value]) -> set[Value]:
+        body, carried = o.regions[-1], control.carried(o)
         header = {self.rep(v) for v in live}
-        ending = self.copies(params, body.yielded)
+        ending = self.copies([c.params[-1] for c in carried], [c.yielded[-1] for c in carried])
         while True:
             inside = self._block(body, self._assign(ending, header))
-            self._clash(index, inside)
-            inside.discard(index)
+            if o.kind is control.for_:
+                index = body.params[0]
+                self._clash(index, inside)
+                inside.discard(index)
+            else:
+                inside |= self.reads(control.deciding(o))
             if inside <= header:
                 break
             header |= inside
-        header |= self.reads(o.operands[:3])  # bounds are read after the first assignment
-        return self._assign(self.copies(params, o.operands[3:]), header)
-
-    def _while(self, o: Op, live: set[Value]) -> set[Value]:
-        condition, body = o.regions
-        header = {self.rep(v) for v in live}
-        ending = self.copies(body.params, body.yielded)
-        while True:
-            inside = self._block(body, self._assign(ending, header))
-            inside |= self.reads(condition.yielded[:1])
-            if inside <= header:
-                break
-            header |= inside
-        return self._assign(self.copies(condition.params, o.operands), header)
+        if o.kind is control.for_:
+            header |= self.reads(control.deciding(o))  # after the first assignment
+        start = self.copies([c.params[0] for c in carried], [c.init[0] for c in carried])
+        return self._assign(start, header)
 
     def _if(self, o: Op, live: set[Value]) -> set[Value]:
         before: set[Value] = set()
@@ -350,17 +337,12 @@ class Flow:
     def _wishes(self) -> Iterator[tuple[Value, Value, Op]]:
         """Pairs (variable, value assigned to it) that control flow connects."""
         for o in walk(self.func.body):
-            pairs: list[tuple[Value, Value]] = []
-            if o.kind is control.for_:
-                (body,) = o.regions
-                pairs += zip(body.params[1:], body.yielded, strict=True)
-                pairs += zip(body.params[1:], o.operands[3:], strict=True)
-            elif o.kind is control.while_:
-                pairs += zip(o.regions[1].params, o.regions[1].yielded, strict=True)
-                pairs += zip(o.regions[0].params, o.operands, strict=True)
-            elif o.kind is control.if_:
-                for r in o.regions:
-                    pairs += zip(o.results, r.yielded, strict=True)
+            carried = control.carried(o)
+            if o.kind is control.if_:
+                pairs = [(c.result, c.yielded[arm]) for arm in (0, 1) for c in carried]
+            else:
+                pairs = [(c.params[-1], c.yielded[-1]) for c in carried]
+                pairs += [(c.params[0], c.init[0]) for c in carried]
             for a, b in pairs:
                 maker = self.made.get(b)
                 if b not in self.folded and (maker is None or maker not in self.late):

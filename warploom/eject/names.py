@@ -168,13 +168,11 @@ class Namer:
     def _earlier(self, slot: Value) -> Iterator[Value]:
         """Variables of loops that keep where a cursor stood."""
         for o in walk(self.flow.func.body):
-            if o.kind is control.for_:
-                (body,) = o.regions
-                for p, y in zip(body.params[1:], body.yielded, strict=True):
-                    late = y in self.flow.made and self.flow.made[y] in self.flow.late
-                    kept = self.flow.find(p)
-                    if not late and self.flow.find(y) is slot and kept is not slot:
-                        yield kept
+            for c in control.carried(o) if o.kind is control.for_ else ():
+                late = self.flow.made.get(c.yielded[0]) in self.flow.late
+                kept = self.flow.find(c.params[0])
+                if not late and self.flow.find(c.yielded[0]) is slot and kept is not slot:
+                    yield kept
 
     def _phase_of(self, slot: Value) -> Value | None:
         for v in self.flow.class_of(slot):
