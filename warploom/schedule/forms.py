@@ -179,7 +179,7 @@ def _beside(accesses: Accesses, schedule: Schedule, work: Work) -> float:
 def cycles(work: Work, form: Form, waves: int, steps: int) -> float:
     """Cycles of a multiprocessor that one program takes of it, `waves` of them being there to be run."""
     cost = work.cost
-    bound = max(work.tensor, work.alu, work.sfu, work.loaded / cost.tma_bytes)
+    bound = max(work.tensor, work.alu, work.sfu, cost.transfer(work.loaded))
     other = work.alu + work.sfu
     end = work.stored / cost.store_bytes
     if form.specialized:

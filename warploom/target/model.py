@@ -275,7 +275,7 @@ class CostTable:
     memory_bytes: float
     cluster: float
 
-    def transfer(self, size: int) -> float:
+    def transfer(self, size: float) -> float:
         """Cycles that TMA (or cp.async) takes to move `size` bytes, without the latency."""
         return size / self.tma_bytes
 

@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from warploom.ir import engines
 from warploom.ir.analysis import closure, free_values
 from warploom.ir.core import Effect, Func, Op, Region, Value
-from warploom.ir.ops import mbarrier, mma, smem, task, tile, tma
+from warploom.ir.ops import mbarrier, mma, smem, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Tile
 from warploom.passes.placed.layout_rules import RULES
@@ -33,18 +34,6 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _ROUNDS = 3
-# What a load of global memory may pass.
-_PASSABLE = frozenset(
-    {
-        mbarrier.mbarrier_wait,
-        mbarrier.mbarrier_arrive,
-        mbarrier.mbarrier_expect,
-        smem.fence_async,
-        smem.shared_store,
-        task.elect,
-        tma.tma_load,
-    }
-)
 
 
 def order_by_registers(func: Func, schedule: Schedule | None, target: Target) -> Func:
@@ -101,7 +90,7 @@ class _Ordering:
     def ordered(self) -> list[Op]:
         self.needs = {o: self._needs(o) for o in self.ops}
         self.maker = {v: o for o in self.ops for v in o.results}
-        self.multiplied = {v for o in self.ops if o.kind is mma.wgmma for v in o.operands}
+        self.multiplied = {v for o in self.ops if mma.is_issued(o) for v in o.operands}
         least = self.cost(self.ops)
         for _ in range(_ROUNDS):
             before = least
@@ -204,4 +193,4 @@ def _may_pass(o: Op, other: Op) -> bool:
     acting = [x for x in other.all_ops if x.kind.acts]
     if o.kind is smem.shared_load:
         return all(x.kind is mbarrier.mbarrier_wait for x in acting) and not other.regions
-    return all(x.kind in _PASSABLE for x in acting)
+    return all(x.kind in engines.BRINGS for x in acting)

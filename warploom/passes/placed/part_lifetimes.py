@@ -23,7 +23,7 @@ from collections.abc import Collection
 from warploom.ir import engines
 from warploom.ir.analysis import allocations_of, is_pure
 from warploom.ir.core import Builder, Func, Op, Region
-from warploom.ir.ops import control, mma, smem, task
+from warploom.ir.ops import control, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.passes.placed.allocate_shared import bytes_needed
 from warploom.schedule.model import Schedule
@@ -102,7 +102,7 @@ def _region(region: Region, places: Collection[Op]) -> Region:
 
 def _may_precede(o: Op, late: list[Op]) -> bool:
     """Is o a wait for products, or what computes numbers of other things than `late` makes?"""
-    if o.kind is mma.wgmma_wait:
+    if engines.WAITED.get(o.kind) == "products":
         return True
     made = {v for x in late for v in x.results}
     return is_pure(o) and not o.regions and made.isdisjoint(o.operands)

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 
 from warploom.analysis.box_access import BoxAccess
 from warploom.analysis.facts import Facts, facts_of
-from warploom.ir import build
+from warploom.ir import build, engines
 from warploom.ir.analysis import defined, definitions
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, mbarrier, mma, smem, task, tile, tma, unaligned
+from warploom.ir.ops import arith, control, mma, smem, tile, unaligned
 from warploom.ir.rewrite import rewrite_tasks
 from warploom.ir.types import Tile, Units, dtype_of, i1
 from warploom.schedule.model import Schedule
@@ -35,19 +35,7 @@ from warploom.target import Target
 IN_FLIGHT = 8  # pairs of units on their way at a time, which take 8 registers each
 REGISTERS_AHEAD = 152  # with which as many stay on their way from one iteration to the next
 
-# What a producer's loop does beside arithmetic: none of it makes another's stores visible.
-_KEEPS_ORDER = frozenset(
-    {
-        task.elect,
-        mbarrier.mbarrier_wait,
-        mbarrier.mbarrier_expect,
-        mbarrier.mbarrier_arrive,
-        tma.tma_load,
-        smem.shared_store,
-        smem.fence_async,
-        tile.load_box,
-    }
-)
+_KEEPS_ORDER = engines.BRINGS | {tile.load_box}  # what a producer's loop does beside arithmetic
 
 
 def has_unaligned_loads(func: Func) -> bool:

@@ -26,18 +26,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from warploom.ir import engines
 from warploom.ir.analysis import allocations_of
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import cluster, mbarrier, mma, smem, task, tma
+from warploom.ir.ops import cluster, mbarrier, mma, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Shared
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
-_WRITES = frozenset({smem.shared_store, smem.cp_async, *smem.BY_ELEMENT})
+_WRITES = engines.COPIES_PIECES | {smem.shared_store, *smem.BY_ELEMENT}
 _READS = frozenset({smem.shared_load, smem.shared_atomic})
 _ORDINARY = _WRITES | _READS
-_ASYNCHRONOUS = frozenset({mma.wgmma, tma.tma_load})
+_ASYNCHRONOUS = engines.COPIES_BOXES | {mma.wgmma}
 
 
 def place_warp_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:

@@ -25,9 +25,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warploom.analysis.facts import Facts, facts_of
+from warploom.ir import engines
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Family, Func, Op, Region, Value
-from warploom.ir.ops import control, mbarrier, smem, task, tile, tma
+from warploom.ir.ops import control, mbarrier, smem, task, tile
 from warploom.ir.rewrite import Env, clone_op, substitute_operands, with_regions
 from warploom.passes.placed.assign_layouts import with_layouts
 from warploom.passes.placed.register_pressure import Pressure, limit_of
@@ -41,7 +42,7 @@ _PASSABLE = frozenset(
     {mbarrier.mbarrier_wait, mbarrier.mbarrier_arrive, smem.fence_async, tile.store, tile.store_box}
 )
 
-_FILLING = frozenset({task.elect, mbarrier.mbarrier_expect, tma.tma_load})  # slots that are free
+_FILLING = engines.COPIES_BOXES | {task.elect, mbarrier.mbarrier_expect}  # slots that are free
 
 
 def reload_slots(func: Func, schedule: Schedule, target: Target) -> Func:

@@ -180,12 +180,8 @@ def store(
         raise InternalError(f"chunks of {rows}x{columns} do not cover {value.type}")
     corners = [(r, c) for r in range(0, shape[0], rows) for c in range(0, shape[1], columns)]
     n = staging.buffers
-
     if staging.is_shared:
         smem.group_sync(b, scope="task")
-
-    def buffer(j: int) -> Value:
-        return _part(b, staging, replica, j % n)
 
     def fill(corner: tuple[int, int], place: Value) -> None:
         part = value
@@ -194,10 +190,8 @@ def store(
         smem.shared_store(b, place, part)
 
     def issue(corner: tuple[int, int], place: Value) -> None:
-        at = [
-            arith.add(b, offset, build.const(b, c)) if c else offset
-            for offset, c in zip(offsets, (*(0,) * (len(offsets) - 2), *corner), strict=True)
-        ]
+        shifts = zip(offsets, (*(0,) * (len(offsets) - 2), *corner), strict=True)
+        at = [arith.add(b, first, build.const(b, c)) if c else first for first, c in shifts]
 
         def body(inner: Builder) -> None:
             tma.tma_store(inner, tensor_map, place, *at, **policy)
@@ -207,15 +201,15 @@ def store(
 
     if n > 2:
         for j, corner in enumerate(corners):
-            place = buffer(j)
-            fill(corner, place)
+            fill(corner, place := _part(b, staging, replica, j % n))
             smem.fence_async(b)
             _wait_read(b, n - 2)
             smem.group_sync(b, scope="replica")
             issue(corner, place)
         return
     for first in range(0, len(corners), n):
-        filled = [(corner, buffer(j)) for j, corner in enumerate(corners[first : first + n])]
+        some = enumerate(corners[first : first + n])
+        filled = [(corner, _part(b, staging, replica, j)) for j, corner in some]
         _wait_read(b, 0)
         smem.group_sync(b, scope="replica")
         for corner, place in filled:
