@@ -18,6 +18,7 @@ from warploom.frontend.language.core import FIELDS, Aggregate, Constexpr, Handle
 from warploom.frontend.reads import MISSING, Reads
 from warploom.frontend.refuse import refuse
 from warploom.frontend.scope import admit, leaves
+from warploom.frontend.source import plain_signature
 from warploom.frontend.tokens import LITERALS, function_of, public_name, unwrapped
 from warploom.ir.core import RuleError, Value
 
@@ -56,15 +57,10 @@ def made(
     init = reads.attribute(kind, "__init__")
     draft: Any = _Draft()
     if init is object.__init__:
-        empty, parameter = inspect.Parameter.empty, inspect.Parameter
-        defaults = {n: reads.attribute(kind, n) for n in fields}
-        given = [
-            parameter(
-                n, parameter.POSITIONAL_OR_KEYWORD, default=empty if d is MISSING else admit(n, d)
-            )
-            for n, d in defaults.items()
-        ]
-        bound = calls.bind(node, kind.__name__, inspect.Signature(given), args, kwargs)
+        given = {n: reads.attribute(kind, n) for n in fields}
+        empty = inspect.Parameter.empty
+        given = {n: empty if d is MISSING else admit(n, d) for n, d in given.items()}
+        bound = calls.bind(node, kind.__name__, plain_signature(given), args, kwargs)
         bound.apply_defaults()
         vars(draft).update(bound.arguments)
     else:

@@ -111,9 +111,7 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             return _member(emitter, x, name)
         case Table() if name in TABLE:
             return Method(TABLE[name], x)
-        case BlockPointer() if name == "type":
-            return Pointer(x.dtype)
-        case BlockPointer() if name == "dtype":
+        case BlockPointer() if name in ("type", "dtype"):
             return Pointer(x.dtype)
         case Descriptor() if name == "type":
             return BlockType(x.dtype, x.block_shape)
@@ -124,31 +122,7 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
         case Descriptor() if name in DESCRIPTOR_METHODS:
             return Method(DESCRIPTOR_METHODS[name], x)
     if isinstance(x, Value | Const) or is_literal(x):
-        elem = emitter.dtype(x)
-        match name:
-            case "dtype":
-                return elem
-            case "type":
-                return BlockType(elem, emitter.shape(x)) if emitter.shape(x) else elem
-            case "value" if not isinstance(x, Value):
-                return known(x)
-            case "shape":
-                return emitter.shape(x)
-            case "numel":
-                return math.prod(emitter.shape(x))
-            case "T":
-                return shape.trans(x)
-        if name in METHODS:
-            return Method(METHODS[name], x)
-        refuse(
-            "attribute",
-            f"{describe(x)} has no attribute {name}",
-            did_you_mean(
-                name,
-                [*METHODS, "dtype", "shape", "T"],
-                "tiles have dtype, shape, T and methods such as to()",
-            ),
-        )
+        return _of_number(emitter, x, name)
     if isinstance(x, tuple) and hasattr([], name):
         refuse(
             "attribute",
@@ -156,6 +130,29 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             "build it at once, as in [a, b] or xs + (x,)",
         )
     refuse("attribute", f"{describe(x)} has no attribute {name}", "check what the name stands for")
+
+
+def _of_number(emitter: Emitter, x: Any, name: str) -> Any:
+    """x.name of a number, a pointer or a tile of them."""
+    elem, sizes = emitter.dtype(x), emitter.shape(x)
+    match name:
+        case "dtype":
+            return elem
+        case "type":
+            return BlockType(elem, sizes) if sizes else elem
+        case "value" if not isinstance(x, Value):
+            return known(x)
+        case "shape":
+            return sizes
+        case "numel":
+            return math.prod(sizes)
+        case "T":
+            return shape.trans(x)
+    if name in METHODS:
+        return Method(METHODS[name], x)
+    what = f"{describe(x)} has no attribute {name}"
+    otherwise = "tiles have dtype, shape, T and methods such as to()"
+    refuse("attribute", what, did_you_mean(name, [*METHODS, "dtype", "shape", "T"], otherwise))
 
 
 def _is_plain(kind: type, name: str) -> bool:

@@ -19,7 +19,7 @@ from warploom.frontend.language.core import FIELDS, Constexpr, Table
 from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
 from warploom.frontend.refuse import advice, did_you_mean
 from warploom.frontend.scope import Binding, Scope, admit, leaves
-from warploom.frontend.source import Function, Source, call_signature, parameters
+from warploom.frontend.source import Function, Source, call_signature, parameters, plain_signature
 from warploom.frontend.vocabulary import UNSUPPORTED
 from warploom.ir.core import RuleError, Value
 from warploom.ir.types import DType, Scalar, Tile, f32
@@ -182,12 +182,8 @@ class Calls(ABC):
         """A named tuple of a class from outside."""
         reads = self.emitter.reads
         fields, defaults = (reads.attribute(kind, n) for n in ("_fields", "_field_defaults"))
-        empty, parameter = inspect.Parameter.empty, inspect.Parameter
-        given = [
-            parameter(n, parameter.POSITIONAL_OR_KEYWORD, default=defaults.get(n, empty))
-            for n in fields
-        ]
-        bound = self.bind(node, kind.__name__, inspect.Signature(given), args, kwargs)
+        given = plain_signature({n: defaults.get(n, inspect.Parameter.empty) for n in fields})
+        bound = self.bind(node, kind.__name__, given, args, kwargs)
         bound.apply_defaults()
         return kind._make(bound.arguments.values())
 

@@ -24,7 +24,7 @@ from warploom.frontend.operators import BIT_ARITHMETIC, COMPARISONS, KINDS, PYTH
 from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import refuse, still_in_flight
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
-from warploom.ir.ops import arith, control, tile
+from warploom.ir.ops import arith, tile
 from warploom.ir.types import (
     DTYPES,
     DType,
@@ -510,6 +510,11 @@ def current() -> Emitter:
     return emitter
 
 
+def calc(symbol: str, x: Operand, y: Operand) -> Any:
+    """x symbol y in the kernel being translated, by the language's rules.  `symbol` is Python's."""
+    return current().binary(symbol, x, y)
+
+
 @contextmanager
 def translating(emitter: Emitter) -> Iterator[None]:
     """Makes `emitter` the current one."""
@@ -571,7 +576,3 @@ def static_dtype(x: object, what: str) -> DType:
         f"{what} must be a dtype, found {describe(x)}",
         f"pass tl.{word}" if word in known else "pass tl.float16 or the like",
     )
-
-
-def yield_(emitter: Emitter, values: tuple[Value, ...]) -> None:
-    emitter.emit(control.yield_, *values)

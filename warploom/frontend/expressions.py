@@ -12,7 +12,7 @@ from warploom.errors import CompileError, Note
 from warploom.frontend import scope as scopes
 from warploom.frontend.attributes import attribute
 from warploom.frontend.calls import Calls
-from warploom.frontend.coerce import Const, describe, is_literal, known, static_int, yield_
+from warploom.frontend.coerce import Const, describe, is_literal, known, static_int
 from warploom.frontend.language import shape
 from warploom.frontend.language.core import Aggregate, Table
 from warploom.frontend.operators import METHOD_OF, PYTHON, SYMBOLS
@@ -359,7 +359,7 @@ class Expressions(Calls):
         regions = []
         for builder, out in zip(arms, values, strict=True):
             with self.emitter.inside(builder):
-                yield_(self.emitter, tuple(out))
+                self.emitter.emit(control.yield_, *out)
             regions.append(Region((), tuple(builder.ops)))
         return self.emitter.append(control.if_, (c,), hints, regions=tuple(regions))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import types
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from warploom.frontend import language
@@ -28,30 +29,16 @@ from warploom.ir.core import Value
 from warploom.ir.types import Pointer, Tile
 
 
-def _python_min(*args: Any) -> Any:
-    return _fold_extreme(builtins.min, elementwise.minimum, args)
+def _extreme(static: Callable[..., Any], dynamic: Callable[..., Any]) -> Callable[..., Any]:
+    """Python's min or max of two or more values."""
 
+    def call(*args: Any) -> Any:
+        if len(args) < 2:
+            what = "min and max take two or more values"
+            refuse("call-arguments", what, "reduce a tile with tl.min or tl.max")
+        return static(args) if all(map(is_literal, args)) else reduce(dynamic, args)
 
-def _python_max(*args: Any) -> Any:
-    return _fold_extreme(builtins.max, elementwise.maximum, args)
-
-
-def _fold_extreme(
-    static: Callable[..., Any], dynamic: Callable[..., Any], args: tuple[Any, ...]
-) -> Any:
-    """Python's min and max of two or more values."""
-    if len(args) < 2:
-        refuse(
-            "call-arguments",
-            "min and max take two or more values",
-            "reduce a tile with tl.min or tl.max",
-        )
-    if all(is_literal(a) for a in args):
-        return static(args)
-    out = args[0]
-    for a in args[1:]:
-        out = dynamic(out, a)
-    return out
+    return call
 
 
 def _python_len(x: Any) -> int:
@@ -78,10 +65,6 @@ def _static_number(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
             refuse("constant", f"{convert.__name__}({describe(x)}): {e}", "pass a number")
 
     return call
-
-
-def _python_abs(x: Any) -> Any:
-    return abs(x) if is_literal(x) else elementwise.abs(x)
 
 
 def _python_print(*args: Any) -> None:
@@ -125,23 +108,11 @@ def _python_enumerate(x: Any, start: Any = 0) -> tuple[Any, ...]:
     return tuple(enumerate(_sequence(x), static_int(start, "enumerate's start")))
 
 
-def _python_reversed(x: Any) -> tuple[Any, ...]:
-    return _sequence(x)[::-1]
-
-
 def _python_slice(*bounds: Any) -> slice:
     return slice(*(None if b is None else static_int(b, "a slice bound") for b in bounds))
 
 
-def _python_all(x: Any) -> bool:
-    return all(static_bool(v, "what all() tests") for v in _sequence(x))
-
-
-def _python_any(x: Any) -> bool:
-    return any(static_bool(v, "what any() tests") for v in _sequence(x))
-
-
-_NOTHING = object()
+_NOTHING, _ABSENT = object(), object()
 
 
 def _python_getattr(x: Any, name: Any, default: Any = _NOTHING) -> Any:
@@ -159,17 +130,11 @@ def _python_getattr(x: Any, name: Any, default: Any = _NOTHING) -> Any:
         return default
 
 
-def _python_hasattr(x: Any, name: Any) -> bool:
-    return _python_getattr(x, name, _NOTHING_THERE) is not _NOTHING_THERE
-
-
-_NOTHING_THERE = object()
-
 PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     builtins.range: language.range,
-    builtins.min: _python_min,
-    builtins.max: _python_max,
-    builtins.abs: _python_abs,
+    builtins.min: _extreme(builtins.min, elementwise.minimum),
+    builtins.max: _extreme(builtins.max, elementwise.maximum),
+    builtins.abs: lambda x: abs(x) if is_literal(x) else elementwise.abs(x),
     builtins.len: _python_len,
     builtins.int: _static_number(int),
     builtins.float: _static_number(float),
@@ -181,12 +146,12 @@ PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     builtins.dict: _python_dict,
     builtins.zip: _python_zip,
     builtins.enumerate: _python_enumerate,
-    builtins.reversed: _python_reversed,
-    builtins.all: _python_all,
+    builtins.reversed: lambda x: _sequence(x)[::-1],
+    builtins.all: lambda x: all(static_bool(v, "what all() tests") for v in _sequence(x)),
     builtins.slice: _python_slice,
-    builtins.any: _python_any,
+    builtins.any: lambda x: any(static_bool(v, "what any() tests") for v in _sequence(x)),
     builtins.getattr: _python_getattr,
-    builtins.hasattr: _python_hasattr,
+    builtins.hasattr: lambda x, name: _python_getattr(x, name, _ABSENT) is not _ABSENT,
 }
 for _fn in PYTHON_FUNCTIONS.values():
     _fn.__warploom_builtin__ = True  # type: ignore[attr-defined]

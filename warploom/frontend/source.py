@@ -17,7 +17,7 @@ import linecache
 import tokenize
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,6 +220,12 @@ def _words(code: types.CodeType) -> Iterator[tuple[str, Any]]:
             yield from _words(value)
         else:
             yield type(value).__name__, value if isinstance(value, frozenset) else repr(value)
+
+
+def plain_signature(defaults: Mapping[str, Any]) -> inspect.Signature:
+    """Parameters by position or name, with their defaults; Parameter.empty: without one."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Signature([inspect.Parameter(n, kind, default=d) for n, d in defaults.items()])
 
 
 @functools.cache

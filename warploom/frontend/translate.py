@@ -29,7 +29,6 @@ from warploom.frontend.coerce import (
     static_bool,
     static_int,
     translating,
-    yield_,
 )
 from warploom.frontend.language.core import Constexpr, Descriptor, async_task
 from warploom.frontend.operators import SYMBOLS
@@ -95,7 +94,7 @@ def translate(
             raise InternalError(f"{len(facts)} facts for {len(params)} parameters of {fn.__name__}")
         Statements(emitter, source, scope, (fn,), None).kernel_body()
         emitter.loc = None
-        yield_(emitter, ())
+        emitter.emit(control.yield_)
     return Func(
         fn.__name__,
         Region(tuple(params), tuple(emitter.builder.ops)),
@@ -497,7 +496,7 @@ class Statements(Branches):
                 final = tuple(
                     emitter.carried(x) for n in carried for x in leaves(self.scope[n].value)
                 )
-                yield_(emitter, final)
+                emitter.emit(control.yield_, *final)
         self.scope = saved
         return Region(params, tuple(builder.ops))
 
@@ -557,7 +556,7 @@ class Statements(Branches):
             test = self.expr(node.test)
             with self.at(node.test):
                 c = self.condition(test)
-                yield_(emitter, (emitter.cast(c, i1), *params))
+                emitter.emit(control.yield_, emitter.cast(c, i1), *params)
         self.scope = saved
         condition = Region(params, tuple(builder.ops))
         body = self._region(node, node.body, carried, before, init, lambda: None)

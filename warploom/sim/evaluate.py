@@ -96,11 +96,7 @@ def _either(arrays: Fn, numbers: Fn) -> Fn:
     return run
 
 
-def _rsqrt(x: Any) -> Any:
-    return np.divide(np.asarray(1, np.asarray(x).dtype), np.sqrt(x))
-
-
-def _rcp(x: Any) -> Any:
+def _one_over(x: Any) -> Any:
     return np.divide(np.asarray(1, np.asarray(x).dtype), x)
 
 
@@ -140,9 +136,9 @@ _OWN: dict[OpKind, Fn] = {
     **{getattr(arith, f"j{n}"): _by_math(partial(special.bessel_j, n)) for n in (0, 1)},
     **{getattr(arith, f"y{n}"): _by_math(partial(special.bessel_y, n)) for n in (0, 1)},
     **{getattr(arith, f"cyl_bessel_i{n}"): _by_math(partial(special.bessel_i, n)) for n in (0, 1)},
-    arith.rsqrt: _rsqrt,
+    arith.rsqrt: lambda x: _one_over(np.sqrt(x)),
     arith.sqrt_rn: np.sqrt,
-    arith.rcp: _rcp,
+    arith.rcp: _one_over,
     arith.exp10: lambda x: np.power(np.asarray(10, np.asarray(x).dtype), x),
     arith.round_: _round,
     **{

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from warploom.frontend.coerce import Operand, Tensor, current
+from warploom.frontend.coerce import Operand, Tensor, calc, current
 from warploom.frontend.language.core import method
 from warploom.frontend.language.memory import fitted, mask_for, pointer_of
 from warploom.frontend.refuse import one_of, refuse
@@ -17,10 +17,6 @@ __all__ = [
     "atomic_add", "atomic_and", "atomic_cas", "atomic_load", "atomic_max", "atomic_min", "atomic_or",
     "atomic_poll", "atomic_store", "atomic_xchg", "atomic_xor",
 ]  # fmt: skip
-
-
-def calc(symbol: str, x: Any, y: Any) -> Any:
-    return current().binary(symbol, x, y)
 
 
 def combined(

@@ -14,6 +14,7 @@ from warploom.errors import CompileError
 from warploom.frontend.coerce import (
     Operand,
     Tensor,
+    calc,
     current,
     describe,
     is_literal,
@@ -71,10 +72,6 @@ def _take(x: Value, row: Operand, axis: int) -> Value:
     at = emitter.expand_to(_along(row, len(shape), axis), (*shape[:axis], n, *shape[axis + 1 :]))
     found: Value = gather(x, at, axis)
     return found
-
-
-def _calc(symbol: str, x: Operand, y: Operand) -> Any:
-    return current().binary(symbol, x, y)
 
 
 # ---- by any function
@@ -157,14 +154,14 @@ def _fold(parts: tuple[Value, ...], axis: int, fn: Combine) -> tuple[Value, ...]
     n = shape[axis]
     while n > 1:
         half = (n + 1) // 2
-        left = _calc("*", arange(0, half), 2)
-        right = _calc("+", left, 1)
+        left = calc("*", arange(0, half), 2)
+        right = calc("+", left, 1)
         last = right if n % 2 == 0 else emitter.emit(arith.minimum, *emitter.unify(right, n - 1))
         a = tuple(_take(p, left, axis) for p in parts)
         b = tuple(_take(p, last, axis) for p in parts)
         both = _combined(fn, a, b)
         if n % 2:
-            paired = _along(_calc("<", right, n), len(shape), axis)
+            paired = _along(calc("<", right, n), len(shape), axis)
             both = _chosen(emitter.expand_to(paired, emitter.shape(a[0])), both, a)
         parts, n = both, half
     rest = shape[:axis] + shape[axis + 1 :]
@@ -181,10 +178,10 @@ def _scan(parts: tuple[Value, ...], a: int, fn: Combine, back: bool) -> tuple[Va
     shape = emitter.shape(parts[0])
     n, step = shape[a], 1
     while step < n:
-        from_ = _calc("+" if back else "-", arange(0, n), step)
+        from_ = calc("+" if back else "-", arange(0, n), step)
         bound = (arith.minimum, n - 1) if back else (arith.maximum, 0)
         at = emitter.emit(bound[0], *emitter.unify(from_, bound[1]))
-        inside = _calc("<", from_, n) if back else _calc(">=", from_, 0)
+        inside = calc("<", from_, n) if back else calc(">=", from_, 0)
         there = emitter.expand_to(_along(inside, len(shape), a), shape)
         before = tuple(_take(p, at, a) for p in parts)
         parts = _chosen(there, _combined(fn, before, parts), parts)
@@ -272,7 +269,7 @@ def _parts(x: Value, count: int) -> list[Value]:
     if count == 1:
         return [x]
     *lead, n = current().shape(x)
-    places = [_calc("+", _calc("*", arange(0, n // count), count), i) for i in range(count)]
+    places = [calc("+", calc("*", arange(0, n // count), count), i) for i in range(count)]
     return [_take(x, at, len(lead)) for at in places]
 
 
@@ -280,10 +277,10 @@ def _joined(parts: Sequence[Value], shape: tuple[int, ...]) -> Value:
     """The parts of a tile in their places again."""
     emitter, axis = current(), len(shape) - 1
     at = arange(0, shape[axis])
-    found = [_take(p, _calc("//", at, len(parts)), axis) for p in parts]
+    found = [_take(p, calc("//", at, len(parts)), axis) for p in parts]
     out = found[0]
     for i, p in enumerate(found[1:], 1):
-        mine = _along(_calc("==", _calc("%", at, len(parts)), i), len(shape), axis)
+        mine = _along(calc("==", calc("%", at, len(parts)), i), len(shape), axis)
         out = emitter.select(emitter.expand_to(mine, shape), p, out)
     return out
 
@@ -334,7 +331,7 @@ def _sorted(x: Operand, dim: Any, descending: bool, what: str) -> Value:
     if size > n:  # what is added stays behind
         places = arange(0, size)
         whole = _take(t, emitter.emit(arith.minimum, *emitter.unify(places, n - 1)), a)
-        own = emitter.expand_to(_along(_calc("<", places, n), len(shape), a), emitter.shape(whole))
+        own = emitter.expand_to(_along(calc("<", places, n), len(shape), a), emitter.shape(whole))
         t = emitter.select(own, whole, _extreme(emitter.number(t), highest=not descending))
     if size > WRITTEN_OUT:
         t = _sorted_by_loop(t, a, descending)
@@ -357,9 +354,9 @@ def _sorted_by_loop(t: Value, axis: int, descending: bool) -> Value:
     with emitter.inside(emitter.builder.nested()) as body:
         places = arange(0, 1 << m)
         x_next = _partners(x, axis, step, _falls(places, length, descending))
-        is_last = _calc("==", step, 1)  # the next runs are twice as long
-        next_step = emitter.select(is_last, length, _calc(">>", step, 1))
-        next_length = emitter.select(is_last, _calc("<<", length, 1), length)
+        is_last = calc("==", step, 1)  # the next runs are twice as long
+        next_step = emitter.select(is_last, length, calc(">>", step, 1))
+        next_length = emitter.select(is_last, calc("<<", length, 1), length)
         emitter.emit(control.yield_, x_next, next_length, next_step)
     bounds = [emitter.const(n, i32) for n in (0, m * (m + 1) // 2, 1)]
     region = Region((index, x, length, step), tuple(body.ops))
@@ -390,7 +387,7 @@ def _exchanged(x: Value, axis: int, length: int, descending: bool) -> Value:
 
 def _falls(places: Operand, length: Operand, descending: bool) -> Any:
     """Which elements are of a run of `length` that is to fall."""
-    falls = _calc("!=", _calc("&", places, length), 0)
+    falls = calc("!=", calc("&", places, length), 0)
     return current().invert(falls) if descending else falls
 
 
@@ -399,11 +396,11 @@ def _partners(x: Value, axis: int, step: Operand, falls: Operand) -> Any:
     emitter = current()
     shape = emitter.shape(x)
     places = arange(0, shape[axis])
-    other = _take(x, _calc("^", places, step), axis)
-    is_first = _calc("==", _calc("&", places, step), 0)
+    other = _take(x, calc("^", places, step), axis)
+    is_first = calc("==", calc("&", places, step), 0)
     # the first of two gets the greater one where the run falls, the second where it rises
-    greater = emitter.expand_to(_along(_calc("==", is_first, falls), len(shape), axis), shape)
-    swap = emitter.select(greater, _calc("<", x, other), _calc(">", x, other))
+    greater = emitter.expand_to(_along(calc("==", is_first, falls), len(shape), axis), shape)
+    swap = emitter.select(greater, calc("<", x, other), calc(">", x, other))
     return emitter.select(swap, other, x)
 
 
@@ -416,7 +413,7 @@ def flip(x: Operand, dim: int | None = None) -> Tensor:
     t = tile_of(x, "flip")
     a = axis_of(-1 if dim is None else dim, len(current().shape(t)))
     n = current().shape(t)[a]
-    return _take(t, _calc("-", n - 1, arange(0, n)), a)
+    return _take(t, calc("-", n - 1, arange(0, n)), a)
 
 
 @builtin
@@ -437,8 +434,8 @@ def cat(input: Operand, other: Operand, can_reorder: bool = False, dim: int = 0)
     n, m = first[a], second[a]
     places = arange(0, n + m)
     low = _take(x, emitter.emit(arith.minimum, *emitter.unify(places, n - 1)), a)
-    high = _take(y, emitter.emit(arith.maximum, *emitter.unify(_calc("-", places, n), 0)), a)
-    is_low = _along(_calc("<", places, n), len(first), a)
+    high = _take(y, emitter.emit(arith.maximum, *emitter.unify(calc("-", places, n), 0)), a)
+    is_low = _along(calc("<", places, n), len(first), a)
     return emitter.select(emitter.expand_to(is_low, emitter.shape(low)), low, high)
 
 
@@ -462,14 +459,14 @@ def histogram(input: Operand, num_bins: int, mask: Operand = None) -> Tensor:
     places = arange(0, bins)
     found: Any = None
     for low in range(0, bins, at_once):
-        bin_ = _calc("+", arange(0, at_once), low)
-        equal = _calc("==", expand_dims(emitter.cast(flat, i32), 1), expand_dims(bin_, 0))
-        hits = emitter.cast(_calc("&", equal, counted) if not is_literal(counted) else equal, i32)
+        bin_ = calc("+", arange(0, at_once), low)
+        equal = calc("==", expand_dims(emitter.cast(flat, i32), 1), expand_dims(bin_, 0))
+        hits = emitter.cast(calc("&", equal, counted) if not is_literal(counted) else equal, i32)
         counts = reduced(hits, 0, False, "add")
         if at_once == bins:
             return counts
-        near = emitter.emit(arith.maximum, *emitter.unify(_calc("-", places, low), 0))
+        near = emitter.emit(arith.maximum, *emitter.unify(calc("-", places, low), 0))
         spread = _take(counts, emitter.emit(arith.minimum, *emitter.unify(near, at_once - 1)), 0)
-        here = _calc("&", _calc(">=", places, low), _calc("<", places, low + at_once))
+        here = calc("&", calc(">=", places, low), calc("<", places, low + at_once))
         found = emitter.select(here, spread, full((bins,), 0, i32) if found is None else found)
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from warploom.frontend.coerce import Operand, Tensor, current
-from warploom.frontend.language.atomics import calc, combined
+from warploom.frontend.coerce import Operand, Tensor, calc, current
+from warploom.frontend.language.atomics import combined
 from warploom.frontend.language.core import Descriptor, builtin
 from warploom.frontend.language.memory import (
     descriptor_of,

@@ -68,19 +68,13 @@ def dot(
             f"use tl.{sums.numpy.name} and cast the result with .to()",
         )
     result = out_dtype if acc is None else emitter.number(acc)
-    wide = (
-        full((*shapes[0][:-1], shapes[1][-1]), 0, sums)
-        if acc is None
-        else emitter.cast(acc, f32)
-        if result == f16
-        else emitter.value(acc)
-    )
-    attrs: dict[str, Any] = {}
-    limit = None
-    if max_num_imprecise_acc is not None:
-        limit = static_int(max_num_imprecise_acc, "max_num_imprecise_acc")
-    if limit and operands.is_8bit_float:  # sums of wider products lose nothing
-        attrs["max_imprecise"] = limit
+    if acc is None:
+        wide = full((*shapes[0][:-1], shapes[1][-1]), 0, sums)
+    else:
+        wide = emitter.cast(acc, f32) if result == f16 else emitter.value(acc)
+    limit = static_int(max_num_imprecise_acc or 0, "max_num_imprecise_acc")
+    # Sums of wider products lose nothing.
+    attrs: dict[str, Any] = {"max_imprecise": limit} if limit and operands.is_8bit_float else {}
     if operands == f32:
         precision = input_precision or ("ieee" if allow_tf32 is False else "tf32")
         _check_f32(precision)

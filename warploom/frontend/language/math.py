@@ -10,6 +10,7 @@ from warploom.frontend.coerce import (
     Const,
     Operand,
     Tensor,
+    calc,
     current,
     describe,
     is_literal,
@@ -266,7 +267,7 @@ def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False, approx: bool = Fal
 
 def _operation(symbol: str, name: str) -> Callable[..., Tensor]:
     def operation(x: Operand, y: Operand, sanitize_overflow: bool = True) -> Tensor:
-        return current().binary(symbol, x, y)
+        return calc(symbol, x, y)
 
     operation.__name__ = operation.__qualname__ = name
     operation.__doc__ = f"x {symbol} y."
@@ -310,9 +311,6 @@ def umulhi(x: Operand, y: Operand) -> Tensor:
 
 def _upper_half(a: Value, b: Value) -> Value:
     """The upper 64 bits of a product of u64, from products of halves."""
-
-    def calc(symbol: str, x: Operand, y: Operand) -> Operand:
-        return current().binary(symbol, x, y)
 
     low, high = (
         [calc("&", v, 0xFFFFFFFF) for v in (a, b)],

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warploom.frontend.coerce import (
-    Const,
-    Operand,
-    Tensor,
-    current,
-    describe,
-    static_int,
-)
+from warploom.frontend.coerce import Const, Operand, Tensor, calc, current, describe, static_int
 from warploom.frontend.language.core import builtin
 from warploom.frontend.language.math import cos, log, sin, sqrt, to, umulhi
 from warploom.frontend.refuse import refuse
@@ -34,10 +27,6 @@ Four = tuple[Tensor, Tensor, Tensor, Tensor]
 # What a round multiplies by, and what is added to the key after it, by bits of a number.
 _FACTORS = {32: (0xD2511F53, 0xCD9E8D57), 64: (0xD2E7470EE14C6C93, 0xCA5A826395121157)}
 _STEPS = {32: (0x9E3779B9, 0xBB67AE85), 64: (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)}
-
-
-def _calc(symbol: str, x: Operand, y: Operand) -> Any:
-    return current().binary(symbol, x, y)
 
 
 def _bits(x: Operand, unsigned: DType) -> Value:
@@ -65,12 +54,12 @@ def philox_impl(
         tuple(Const(x, d) for x in table[d.bits]) for table in (_FACTORS, _STEPS)
     )
     for _ in range(static_int(n_rounds, "the number of rounds")):
-        high_b, low_b = umulhi(b, c2), _calc("*", b, c2)
-        high_a, low_a = umulhi(a, c0), _calc("*", a, c0)
-        c0 = _calc("^", _calc("^", high_b, c1), k0)
-        c2 = _calc("^", _calc("^", high_a, c3), k1)
+        high_b, low_b = umulhi(b, c2), calc("*", b, c2)
+        high_a, low_a = umulhi(a, c0), calc("*", a, c0)
+        c0 = calc("^", calc("^", high_b, c1), k0)
+        c2 = calc("^", calc("^", high_a, c3), k1)
         c1, c3 = low_b, low_a
-        k0, k1 = _calc("+", k0, key_a), _calc("+", k1, key_b)
+        k0, k1 = calc("+", k0, key_a), calc("+", k1, key_b)
     return c0, c1, c2, c3
 
 
@@ -87,7 +76,7 @@ def philox(
     d = u32 if bits == 32 else u64
     keys: tuple[Any, Any] = wide, Const(0, u64)
     if bits == 32:
-        keys = emitter.cast(wide, u32), emitter.cast(_calc(">>", wide, 32), u32)
+        keys = emitter.cast(wide, u32), emitter.cast(calc(">>", wide, 32), u32)
     b0, b1, b2, b3 = (_bits(c, d) for c in (c0, c1, c2, c3))
     return philox_impl(b0, b1, b2, b3, *keys, n_rounds)
 
@@ -101,7 +90,7 @@ def randint4x(seed: Operand, offset: Operand, n_rounds: int = ROUNDS) -> Four:
     low = emitter.cast(offset, u32)
     zero = emitter.expand_to(emitter.const(0, u32), emitter.shape(low))
     wide = emitter.number(offset).bits > 32
-    high = emitter.cast(_calc(">>", offset, 32), u32) if wide else zero
+    high = emitter.cast(calc(">>", offset, 32), u32) if wide else zero
     return philox(seed, low, high, zero, zero, n_rounds)
 
 
@@ -122,8 +111,8 @@ def uint_to_uniform_float(x: Operand) -> Tensor:
         )
     signed, scale = (i32, 4.6566127342e-10) if bits == 32 else (i64, 1.0842020432385337e-19)
     v = to(x, signed, bitcast=True)
-    folded = emitter.select(_calc("<", v, 0), _calc("-", _calc("-", 0, v), 1), v)
-    return _calc("*", folded, scale)
+    folded = emitter.select(calc("<", v, 0), calc("-", calc("-", 0, v), 1), v)
+    return calc("*", folded, scale)
 
 
 @builtin
@@ -144,9 +133,9 @@ def pair_uniform_to_normal(u1: Operand, u2: Operand) -> tuple[Tensor, Tensor]:
     """Two f32 of the normal distribution for two of the uniform one (Box and Muller)."""
     emitter = current()
     least = emitter.emit(arith.maximum, *emitter.unify(u1, 1.0e-7))
-    angle = _calc("*", u2, 6.283185307179586)
-    radius = sqrt(_calc("*", log(least), -2.0))
-    return _calc("*", radius, cos(angle)), _calc("*", radius, sin(angle))
+    angle = calc("*", u2, 6.283185307179586)
+    radius = sqrt(calc("*", log(least), -2.0))
+    return calc("*", radius, cos(angle)), calc("*", radius, sin(angle))
 
 
 @builtin

@@ -7,6 +7,7 @@ from typing import Any, cast
 from warploom.frontend.coerce import (
     Operand,
     Tensor,
+    calc,
     current,
     describe,
     show,
@@ -107,9 +108,6 @@ def places_along(shape: tuple[int, ...], axis: int) -> Tensor:
 def swizzle2d(i: Operand, j: Operand, size_i: Operand, size_j: Operand, size_g: Operand) -> Any:
     """(row, column) of place i·size_j + j where a size_i × size_j grid is walked in groups of size_g rows,
     column by column inside of each."""
-
-    def calc(op: str, x: Operand, y: Operand) -> Operand:
-        return current().binary(op, x, y)
 
     place = calc("+", calc("*", i, size_j), j)
     in_group = calc("*", size_g, size_j)

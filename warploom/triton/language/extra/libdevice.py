@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from warploom.frontend.coerce import Operand, Tensor, current, describe
+from warploom.frontend.coerce import Operand, Tensor, calc, current, describe
 from warploom.frontend.language import math as elementwise
 from warploom.frontend.language.core import builtin
 from warploom.frontend.language.math import abs as abs
@@ -19,10 +19,6 @@ pow = elementwise.pow_
 atan2 = elementwise.atan2
 _one = elementwise.FUNCTIONS
 globals().update(_one)
-
-
-def _calc(symbol: str, x: Operand, y: Operand) -> Any:
-    return current().binary(symbol, x, y)
 
 
 def _named(name: str, means: str, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -43,7 +39,7 @@ fast_powf, fast_dividef = pow, elementwise.fdiv
 @builtin
 def fmod(x: Operand, y: Operand) -> Tensor:
     """The remainder of x / y with the sign of x."""
-    return _calc("%", x, y)
+    return calc("%", x, y)
 
 
 @builtin
@@ -53,7 +49,7 @@ def mulhi(x: Operand, y: Operand) -> Tensor:
     high = umulhi(x, y)
     a, b = emitter.unify(x, y)
     for one, other in ((a, b), (b, a)):  # as unsigned numbers negative ones are larger by 2^bits
-        high = _calc("-", high, emitter.select(_calc("<", one, 0), other, 0))
+        high = calc("-", high, emitter.select(calc("<", one, 0), other, 0))
     return high
 
 
@@ -62,36 +58,36 @@ def hypot(x: Operand, y: Operand) -> Tensor:
     """The square root of x² + y², without overflow on the way; of an infinity infinite, even beside a NaN."""
     a, b = abs(x), abs(y)
     large, small = elementwise.maximum(a, b), elementwise.minimum(a, b)
-    ratio, total = _calc("/", small, large), _calc("+", a, b)
-    found = _calc("*", large, _one["sqrt"](_calc("+", _calc("*", ratio, ratio), 1.0)))
+    ratio, total = calc("/", small, large), calc("+", a, b)
+    found = calc("*", large, _one["sqrt"](calc("+", calc("*", ratio, ratio), 1.0)))
     select = current().select
-    found = select(_calc("==", total, 0.0), total, found)
-    found = select(_calc("!=", total, total), total, found)
-    return select(_calc("==", large, float("inf")), large, found)
+    found = select(calc("==", total, 0.0), total, found)
+    found = select(calc("!=", total, total), total, found)
+    return select(calc("==", large, float("inf")), large, found)
 
 
 @builtin
 def rhypot(x: Operand, y: Operand) -> Tensor:
     """1 / hypot(x, y)."""
-    return _calc("/", 1.0, hypot(x, y))
+    return calc("/", 1.0, hypot(x, y))
 
 
 @builtin
 def rcbrt(x: Operand) -> Tensor:
     """1 / cbrt(x)."""
-    return _calc("/", 1.0, _one["cbrt"](x))
+    return calc("/", 1.0, _one["cbrt"](x))
 
 
 @builtin
 def sinpi(x: Operand) -> Tensor:
     """sin(π·x)."""
-    return _one["sin"](_calc("*", _reduced(x), _PI))
+    return _one["sin"](calc("*", _reduced(x), _PI))
 
 
 @builtin
 def cospi(x: Operand) -> Tensor:
     """cos(π·x)."""
-    return _one["cos"](_calc("*", _reduced(x), _PI))
+    return _one["cos"](calc("*", _reduced(x), _PI))
 
 
 _PI = 3.141592653589793
@@ -99,13 +95,13 @@ _PI = 3.141592653589793
 
 def _reduced(x: Operand) -> Any:
     """x less its nearest multiple of 2."""
-    return _calc("-", x, _calc("*", _one["rint"](_calc("*", x, 0.5)), 2.0))
+    return calc("-", x, calc("*", _one["rint"](calc("*", x, 0.5)), 2.0))
 
 
 @builtin
 def fdim(x: Operand, y: Operand) -> Tensor:
     """x - y where that is positive, 0 where it is not, NaN where x or y is."""
-    return current().select(_calc("<=", x, y), 0.0, _calc("-", x, y))
+    return current().select(calc("<=", x, y), 0.0, calc("-", x, y))
 
 
 @builtin
@@ -154,9 +150,9 @@ def popc(x: Operand) -> Tensor:
     v, bits = _unsigned(x)
     for step in (1, 2, 4):  # sums of neighbours, in fields of twice the width
         mask = sum(((1 << step) - 1) << at for at in range(0, bits, 2 * step))
-        v = _calc("+", _calc("&", v, mask), _calc("&", _calc(">>", v, step), mask))
+        v = calc("+", calc("&", v, mask), calc("&", calc(">>", v, step), mask))
     ones = sum(1 << at for at in range(0, bits, 8))
-    return current().cast(_calc(">>", _calc("*", v, ones), bits - 8), i32)
+    return current().cast(calc(">>", calc("*", v, ones), bits - 8), i32)
 
 
 @builtin
@@ -165,17 +161,17 @@ def clz(x: Operand) -> Tensor:
     v, bits = _unsigned(x)
     step = 1
     while step < bits:  # every bit below the highest 1 becomes 1
-        v = _calc("|", v, _calc(">>", v, step))
+        v = calc("|", v, calc(">>", v, step))
         step *= 2
-    return _calc("-", bits, popc(v))
+    return calc("-", bits, popc(v))
 
 
 @builtin
 def ffs(x: Operand) -> Tensor:
     """The place of an integer's lowest 1, counted from 1; 0 where it has none (i32)."""
     v, _ = _unsigned(x)
-    below = _calc("&", current().invert(v), _calc("-", v, 1))
-    return current().select(_calc("==", v, 0), 0, _calc("+", popc(below), 1))
+    below = calc("&", current().invert(v), calc("-", v, 1))
+    return current().select(calc("==", v, 0), 0, calc("+", popc(below), 1))
 
 
 @builtin
@@ -185,8 +181,8 @@ def brev(x: Operand) -> Tensor:
     step = 1
     while step < bits:
         mask = sum(((1 << step) - 1) << at for at in range(0, bits, 2 * step))
-        low, high = _calc("&", v, mask), _calc("&", _calc(">>", v, step), mask)
-        v = _calc("|", _calc("<<", low, step), high)
+        low, high = calc("&", v, mask), calc("&", calc(">>", v, step), mask)
+        v = calc("|", calc("<<", low, step), high)
         step *= 2
     return elementwise.to(v, current().number(x), bitcast=True)
 
@@ -194,7 +190,7 @@ def brev(x: Operand) -> Tensor:
 @builtin
 def signbit(x: Operand) -> Tensor:
     """Whether the sign bit is set: 1 or 0 (i32)."""
-    return current().cast(_calc("<", _bits(x), 0), i32)
+    return current().cast(calc("<", _bits(x), 0), i32)
 
 
 @builtin
@@ -203,25 +199,25 @@ def copysign(x: Operand, y: Operand) -> Tensor:
     emitter = current()
     a, b = emitter.unify(x, y)
     size = abs(a)
-    return emitter.select(_calc("<", _bits(b), 0), emitter.negative(size), size)
+    return emitter.select(calc("<", _bits(b), 0), emitter.negative(size), size)
 
 
 @builtin
 def isnan(x: Operand) -> Tensor:
     """1 where x is no number, else 0 (i32)."""
-    return current().cast(_calc("!=", x, x), i32)
+    return current().cast(calc("!=", x, x), i32)
 
 
 @builtin
 def isinf(x: Operand) -> Tensor:
     """1 where x is infinite, else 0 (i32)."""
-    return current().cast(_calc("==", abs(x), float("inf")), i32)
+    return current().cast(calc("==", abs(x), float("inf")), i32)
 
 
 @builtin
 def finitef(x: Operand) -> Tensor:
     """1 where x is a finite number, else 0 (i32)."""
-    return current().cast(_calc("<", abs(x), float("inf")), i32)
+    return current().cast(calc("<", abs(x), float("inf")), i32)
 
 
 isfinited = finitef
@@ -253,13 +249,13 @@ for _to, _dtype in _INTEGERS.items():
 @builtin
 def hadd(x: Operand, y: Operand) -> Tensor:
     """(x + y) / 2 of integers, rounded down, without overflow on the way."""
-    return _calc("+", _calc("&", x, y), _calc(">>", _calc("^", x, y), 1))
+    return calc("+", calc("&", x, y), calc(">>", calc("^", x, y), 1))
 
 
 @builtin
 def rhadd(x: Operand, y: Operand) -> Tensor:
     """(x + y + 1) / 2 of integers, rounded down, without overflow on the way."""
-    return _calc("-", _calc("|", x, y), _calc(">>", _calc("^", x, y), 1))
+    return calc("-", calc("|", x, y), calc(">>", calc("^", x, y), 1))
 
 
 @builtin
@@ -267,14 +263,14 @@ def sad(x: Operand, y: Operand, z: Operand) -> Tensor:
     """|x - y| + z of integers."""
     emitter = current()
     a, b = emitter.unify(x, y)
-    size = emitter.select(_calc("<", a, b), _calc("-", b, a), _calc("-", a, b))
-    return _calc("+", elementwise.to(size, u32, bitcast=True), z)
+    size = emitter.select(calc("<", a, b), calc("-", b, a), calc("-", a, b))
+    return calc("+", elementwise.to(size, u32, bitcast=True), z)
 
 
 @builtin
 def double2hiint(x: Operand) -> Tensor:
     """The upper 32 bits of a float64 (i32)."""
-    return current().cast(_calc(">>", double_as_longlong(x), 32), i32)
+    return current().cast(calc(">>", double_as_longlong(x), 32), i32)
 
 
 @builtin
@@ -287,20 +283,20 @@ def double2loint(x: Operand) -> Tensor:
 def hiloint2double(hi: Operand, lo: Operand) -> Tensor:
     """The float64 of these upper and lower 32 bits."""
     emitter = current()
-    low = _calc("&", emitter.cast(lo, i64), 0xFFFFFFFF)
-    return longlong_as_double(_calc("|", _calc("<<", emitter.cast(hi, i64), 32), low))
+    low = calc("&", emitter.cast(lo, i64), 0xFFFFFFFF)
+    return longlong_as_double(calc("|", calc("<<", emitter.cast(hi, i64), 32), low))
 
 
 @builtin
 def normcdf(x: Operand) -> Tensor:
     """The normal distribution up to x."""
-    return _calc("*", 0.5, _one["erfc"](_calc("*", x, -0.7071067811865476)))
+    return calc("*", 0.5, _one["erfc"](calc("*", x, -0.7071067811865476)))
 
 
 @builtin
 def normcdfinv(x: Operand) -> Tensor:
     """The number up to which the normal distribution is x."""
-    return _calc("*", -1.4142135623730951, _one["erfcinv"](_calc("*", x, 2.0)))
+    return calc("*", -1.4142135623730951, _one["erfcinv"](calc("*", x, 2.0)))
 
 
 # ---- rounded in a direction
@@ -362,7 +358,7 @@ for _suffix, _way in _PTX.items():
 def rsqrt_rn(x: Operand) -> Tensor:
     """1 / √x of a float32, rounded to nearest even."""
     wide = current().cast(x, f64)
-    return current().cast(_calc("/", 1.0, _one["sqrt"](wide)), f32)
+    return current().cast(calc("/", 1.0, _one["sqrt"](wide)), f32)
 
 
 # ---- parts of a number
@@ -372,20 +368,18 @@ def _exponent(x: Operand) -> Any:
     """e with |x| / 2^e in [1, 2) (i64), for a finite x other than 0."""
     emitter = current()
     mantissa, bias, lift = (52, 1023, 54) if emitter.number(x) == f64 else (23, 127, 25)
-    small = _calc("<", abs(x), 2.0 ** (1 - bias))
-    bits = emitter.cast(_bits(emitter.select(small, _calc("*", x, 2.0**lift), x)), i64)
-    field = _calc("&", _calc(">>", bits, mantissa), 2 * bias + 1)
-    return _calc("-", field, emitter.select(small, bias + lift, emitter.cast(bias, i64)))
+    small = calc("<", abs(x), 2.0 ** (1 - bias))
+    bits = emitter.cast(_bits(emitter.select(small, calc("*", x, 2.0**lift), x)), i64)
+    field = calc("&", calc(">>", bits, mantissa), 2 * bias + 1)
+    return calc("-", field, emitter.select(small, bias + lift, emitter.cast(bias, i64)))
 
 
 @builtin
 def ilogb(x: Operand) -> Tensor:
     """The exponent of 2 in x (i32): of 0 and of no number the least i32, of an infinity the largest."""
     emitter = current()
-    e = emitter.select(
-        _calc("==", abs(x), float("inf")), 2**31 - 1, emitter.cast(_exponent(x), i32)
-    )
-    neither = _calc("|", _calc("==", x, 0.0), _calc("!=", x, x))
+    e = emitter.select(calc("==", abs(x), float("inf")), 2**31 - 1, emitter.cast(_exponent(x), i32))
+    neither = calc("|", calc("==", x, 0.0), calc("!=", x, x))
     return emitter.select(neither, -(2**31), e)
 
 
@@ -394,9 +388,9 @@ def logb(x: Operand) -> Tensor:
     """The exponent of 2 in x, as a float: of 0 -inf, of an infinity inf."""
     emitter = current()
     e = emitter.select(
-        _calc("==", x, 0.0), float("-inf"), emitter.cast(_exponent(x), emitter.number(x))
+        calc("==", x, 0.0), float("-inf"), emitter.cast(_exponent(x), emitter.number(x))
     )
-    return emitter.select(_calc("<", abs(x), float("inf")), e, abs(x))
+    return emitter.select(calc("<", abs(x), float("inf")), e, abs(x))
 
 
 @builtin
@@ -405,9 +399,9 @@ def ldexp(x: Operand, n: Operand) -> Tensor:
     emitter = current()
     value, left = emitter.cast(x, f64), emitter.cast(n, i64)
     for _ in range(3):  # steps between normal numbers, but for the last one that isn't lost
-        step = emitter.select(_calc("<", left, -1022), -969, elementwise.minimum(left, 1023))
-        power = longlong_as_double(_calc("<<", _calc("+", step, 1023), 52))
-        value, left = _calc("*", value, power), _calc("-", left, step)
+        step = emitter.select(calc("<", left, -1022), -969, elementwise.minimum(left, 1023))
+        power = longlong_as_double(calc("<<", calc("+", step, 1023), 52))
+        value, left = calc("*", value, power), calc("-", left, step)
     return emitter.cast(value, emitter.number(x))
 
 
@@ -421,13 +415,13 @@ def nextafter(x: Operand, y: Operand) -> Tensor:
     select = emitter.select
     a, b = emitter.unify(x, y)
     bits = _bits(a)
-    grows = _calc("==", _calc("<", a, b), _calc(">", a, 0.0))
-    moved = select(grows, _calc("+", bits, 1), _calc("-", bits, 1))
-    least = _calc("|", _calc("&", _bits(b), -(2 ** (emitter.number(bits).bits - 1))), 1)
-    moved = select(_calc("==", a, 0.0), least, moved)
-    found = select(_calc("==", a, b), b, elementwise.to(moved, emitter.number(a), bitcast=True))
-    none = _calc("|", _calc("!=", a, a), _calc("!=", b, b))
-    return select(none, _calc("+", a, b), found)
+    grows = calc("==", calc("<", a, b), calc(">", a, 0.0))
+    moved = select(grows, calc("+", bits, 1), calc("-", bits, 1))
+    least = calc("|", calc("&", _bits(b), -(2 ** (emitter.number(bits).bits - 1))), 1)
+    moved = select(calc("==", a, 0.0), least, moved)
+    found = select(calc("==", a, b), b, elementwise.to(moved, emitter.number(a), bitcast=True))
+    none = calc("|", calc("!=", a, a), calc("!=", b, b))
+    return select(none, calc("+", a, b), found)
 
 
 @builtin
@@ -436,10 +430,10 @@ def remainder(x: Operand, y: Operand) -> Tensor:
     emitter = current()
     a, b = emitter.unify(x, y)
     size, step = abs(a), abs(b)
-    rest = _calc("%", size, _calc("+", step, step))
-    rest = emitter.select(_calc(">", rest, _calc("-", step, rest)), _calc("-", rest, step), rest)
-    rest = emitter.select(_calc(">=", rest, _calc("-", step, rest)), _calc("-", rest, step), rest)
-    return emitter.select(_calc("<", _bits(a), 0), emitter.negative(rest), rest)
+    rest = calc("%", size, calc("+", step, step))
+    rest = emitter.select(calc(">", rest, calc("-", step, rest)), calc("-", rest, step), rest)
+    rest = emitter.select(calc(">=", rest, calc("-", step, rest)), calc("-", rest, step), rest)
+    return emitter.select(calc("<", _bits(a), 0), emitter.negative(rest), rest)
 
 
 def _norm(name: str, count: int) -> Callable[..., Tensor]:
@@ -450,14 +444,14 @@ def _norm(name: str, count: int) -> Callable[..., Tensor]:
         large = sizes[0]
         for x in sizes[1:]:
             large = elementwise.maximum(large, x)
-        safe = current().select(_calc(">", large, 0.0), large, 1.0)
+        safe = current().select(calc(">", large, 0.0), large, 1.0)
         total: Any = 0.0
         for x in sizes:
-            part = _calc("/", x, safe)
-            total = _calc("+", total, _calc("*", part, part))
-        found = _calc("*", large, _one["sqrt"](total))
-        found = current().select(_calc("==", large, float("inf")), large, found)
-        return _calc("/", 1.0, found) if is_inverse else found
+            part = calc("/", x, safe)
+            total = calc("+", total, calc("*", part, part))
+        found = calc("*", large, _one["sqrt"](total))
+        found = current().select(calc("==", large, float("inf")), large, found)
+        return calc("/", 1.0, found) if is_inverse else found
 
     means = f"The length of a vector of {count}, without overflow on the way"
     return _named(name, f"1 / {means[0].lower()}{means[1:]}." if is_inverse else f"{means}.", fn)
@@ -476,8 +470,8 @@ def byte_perm(x: Operand, y: Operand, s: Operand) -> Tensor:
 @builtin
 def mul24(x: Operand, y: Operand) -> Tensor:
     """The lower 32 bits of the product of the lower 24 bits of two integers, with their signs."""
-    a, b = (_calc(">>", _calc("<<", v, 8), 8) for v in (x, y))
-    return _calc("*", a, b)
+    a, b = (calc(">>", calc("<<", v, 8), 8) for v in (x, y))
+    return calc("*", a, b)
 
 
 __all__ = [
