@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from warploom.analysis.affine_tiles import AffineTiles, Bound
 from warploom.analysis.data_split import result_axis
@@ -58,65 +58,94 @@ def find_box(an: AffineTiles, o: Op, mask: Value | None) -> Box:
         if o.kind is not tile.load or not _only_used_below(an, o.result, bound):
             raise NoBoxError(f"it wraps around along axis {w.axis}, and what wraps may be used")
         bounds.setdefault(w.axis, []).append(bound)
-    starts: list[Poly] = [Poly()] * len(shape)
-    extents: list[Poly | None] = [None if c else Poly.const(1) for c in a.coefs]
-    rest = a.start
-    guarded = set()
-    for d, along in bounds.items():
-        for b in along:
-            if b.extent is None:
-                guarded.add((d, b.start))
-                continue
-            fixed, moving = b.extent.split(invariant)
-            start = b.start - moving
-            if extents[d] not in (None, fixed) or (extents[d] is not None and starts[d] != start):
-                raise NoBoxError(f"axis {d} has two different upper bounds")
-            starts[d], extents[d] = start, fixed
-        if extents[d] is not None:
-            rest = rest - starts[d] * strides[d]
-    # what no mask explains goes to the axis whose stride divides it, the rarer strides first
-    free = [d for d in range(len(shape)) if extents[d] is None]
-    for d in sorted(free, key=lambda d: _rarity(strides[d])):
-        # a constant stride divides whatever it likes, also offsets by strides of other axes
-        takes_all = strides[d].constant is None
-        moving_part, fixed_part = rest.split(
-            lambda m, takes_all=takes_all: (  # type: ignore[misc]
-                not invariant(m) and (takes_all or not any(x in an.invariant for x in m))
-            )
-        )
-        quotient, left = moving_part.divide(strides[d])
-        starts[d] = starts[d] + quotient
-        rest = left + fixed_part
-    extra, rest = extra_axes(an, rest)
-    if len(extra) + len(shape) > MAX_RANK:
-        raise NoBoxError(f"it takes {len(extra) + len(shape)} axes, a view has at most {MAX_RANK}")
-    if not all(an.nonnegative(start) for _, start in extra):
-        raise NoBoxError("an offset that belongs to no axis may be negative")
-    for d, start in enumerate(starts):
-        lower = (d, start) in guarded
-        if not lower and not an.nonnegative(start):
-            raise NoBoxError(f"the start of axis {d} may be negative")
-    for d, start in guarded:
-        if start != starts[d] and not an.nonnegative(start):
-            raise NoBoxError(f"axis {d} has a lower bound other than the array's")
-    if any(d not in {e for e, x in enumerate(extents) if x is not None} for d, _ in guarded):
-        raise NoBoxError("a lower bound without an upper one")
-    for d in _flat_axes(an, strides, [stride for _, stride in extra]):
-        end = extents[d]
-        if an.fits(starts[d]) or (end is not None and an.fits(end)):
-            continue
-        if any(d == e for e, _ in guarded):
-            raise NoBoxError(f"axis {d} has a lower bound, and its start has 64 bits")
-        rest = rest + starts[d] * strides[d]
-        extents[d] = None if end is None else end - starts[d]
-        starts[d] = Poly()
+    corner = _Corner(an, strides, [None if c else Poly.const(1) for c in a.coefs], a.start)
+    guarded = corner.bound(bounds, invariant)
+    extra = corner.divide(invariant)
+    corner.guard(guarded, extra)
     return Box(
         a.base,
-        rest,
-        (*(start for _, start in extra), *starts),
-        (*(None for _ in extra), *extents),
+        corner.rest,
+        (*(start for _, start in extra), *corner.starts),
+        (*(None for _ in extra), *corner.extents),
         (*(stride for stride, _ in extra), *strides),
     )
+
+
+@dataclass(eq=False)
+class _Corner:
+    """Where a box begins, and what of the offset is still to be explained by its axes."""
+
+    an: AffineTiles
+    strides: tuple[Poly, ...]
+    extents: list[Poly | None]
+    rest: Poly
+    starts: list[Poly] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = [Poly()] * len(self.strides)
+
+    def bound(
+        self, bounds: Mapping[int, Sequence[Bound]], invariant: Callable[[Monomial], bool]
+    ) -> set[tuple[int, Poly]]:
+        """Starts and extents of the axes that a mask bounds; the (axis, start)s that are no less than 0."""
+        guarded = set()
+        for d, along in bounds.items():
+            for b in along:
+                if b.extent is None:
+                    guarded.add((d, b.start))
+                    continue
+                fixed, moving = b.extent.split(invariant)
+                start, known = b.start - moving, self.extents[d]
+                if known not in (None, fixed) or (known is not None and self.starts[d] != start):
+                    raise NoBoxError(f"axis {d} has two different upper bounds")
+                self.starts[d], self.extents[d] = start, fixed
+            if self.extents[d] is not None:
+                self.rest = self.rest - self.starts[d] * self.strides[d]
+        return guarded
+
+    def divide(self, invariant: Callable[[Monomial], bool]) -> list[tuple[Poly, Poly]]:
+        """What no mask explains goes to the axis whose stride divides it, the rarer strides first, or to axes
+        of its own: (stride, start)."""
+        free = [d for d, end in enumerate(self.extents) if end is None]
+        for d in sorted(free, key=lambda d: _rarity(self.strides[d])):
+            # a constant stride divides whatever it likes, also offsets by strides of other axes
+            takes_all = self.strides[d].constant is None
+            moving, fixed = self.rest.split(
+                lambda m, takes_all=takes_all: (  # type: ignore[misc]
+                    not invariant(m) and (takes_all or not any(x in self.an.invariant for x in m))
+                )
+            )
+            quotient, left = moving.divide(self.strides[d])
+            self.starts[d] = self.starts[d] + quotient
+            self.rest = left + fixed
+        extra, self.rest = extra_axes(self.an, self.rest)
+        axes = len(extra) + len(self.strides)
+        if axes > MAX_RANK:
+            raise NoBoxError(f"it takes {axes} axes, a view has at most {MAX_RANK}")
+        return extra
+
+    def guard(self, guarded: set[tuple[int, Poly]], extra: Sequence[tuple[Poly, Poly]]) -> None:
+        """No axis may begin in front of its array, and each coordinate fits 32 bits."""
+        an = self.an
+        if not all(an.nonnegative(start) for _, start in extra):
+            raise NoBoxError("an offset that belongs to no axis may be negative")
+        for d, start in enumerate(self.starts):
+            if (d, start) not in guarded and not an.nonnegative(start):
+                raise NoBoxError(f"the start of axis {d} may be negative")
+        for d, start in guarded:
+            if start != self.starts[d] and not an.nonnegative(start):
+                raise NoBoxError(f"axis {d} has a lower bound other than the array's")
+        if any(self.extents[d] is None for d, _ in guarded):
+            raise NoBoxError("a lower bound without an upper one")
+        for d in _flat_axes(an, self.strides, [stride for stride, _ in extra]):
+            end = self.extents[d]
+            if an.fits(self.starts[d]) or (end is not None and an.fits(end)):
+                continue
+            if any(d == e for e, _ in guarded):
+                raise NoBoxError(f"axis {d} has a lower bound, and its start has 64 bits")
+            self.rest = self.rest + self.starts[d] * self.strides[d]
+            self.extents[d] = None if end is None else end - self.starts[d]
+            self.starts[d] = Poly()
 
 
 def _flat_axes(an: AffineTiles, strides: Sequence[Poly], others: Sequence[Poly]) -> list[int]:

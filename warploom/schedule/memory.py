@@ -91,10 +91,9 @@ class Memory:
         other = self.operand_staging() + sum(c.depth * SLOT_BYTES for c in numbers)
         other += self.context.headroom.shared + clusters.sum_bytes(self.context.func)
         self.check_depth()
-        wishes = [x.wish for x in links]
 
         def depths(common: int) -> list[int]:
-            return [w.most if w.exact else min(w.most, common) for w in wishes]
+            return [min(x.wish.most, common) if not x.wish.exact else x.wish.most for x in links]
 
         def ring_bytes(common: int) -> int:
             return sum(n * d for n, d in zip(slot, depths(common), strict=True))
@@ -112,10 +111,8 @@ class Memory:
         def room(shared: Op | None) -> tuple[int, int]:
             """(slots, buffers of staging): the best that fits."""
             counts = (*((WHOLE,) if whole else ()), *BUFFERS) if asked is None else (asked,)
-            for buffers, enough in (
-                *((n, wanted) for n in counts),
-                *((n, 2) for n in (*counts, 0)),
-            ):
+            tries = (*((n, wanted) for n in counts), *((n, 2) for n in (*counts, 0)))
+            for buffers, enough in tries:
                 fit = (
                     d
                     for d in range(most, 0, -1)
@@ -126,53 +123,56 @@ class Memory:
                     break
             return common, buffers
 
-        most = max((w.most for w in wishes if not w.exact), default=1)
+        most = max((x.wish.most for x in links if not x.wish.exact), default=1)
         asked, whole = self.context.knobs.store_buffers, self.context.knobs.store_whole
         host = max(links[0].loads, key=lambda o: rings.slot_bytes(o.result)) if links else None
         common, buffers = room(None)
-        sharing = None
         # only where stores would go directly: what it frees beside that was never faster
-        if self.roles.specialized and not buffers and asked != 0:
-            sharing = self.stores.sharing(self.groups)
+        direct = self.roles.specialized and not buffers and asked != 0
+        sharing = self.stores.sharing(self.groups) if direct else None
         if sharing is not None and host is not None and room(sharing) > (common, buffers):
             (common, buffers), before = room(sharing), common
             more = f"the ring gets {common} slots instead of {before}" if common > before else ""
-            self.context.because(
-                sharing.id,
-                f"staged where {host.id} was",
-                f"it comes when all loads are over, so their slots are free, behind a barrier of all groups"
-                f"; {more or 'there is room for more chunks'}",
-            )
+            self.say_shared(sharing, host, more or "there is room for more chunks")
         else:
             sharing = None
         if not common:
-            raise self.memory_error(ring_bytes(1) + other, depths(1), slot, wishes)
-        channels = tuple(
-            ChannelPlan(
-                name=x.name,
-                items=tuple(relayed(o.id) if x.producer == TRANSPOSER else o.id for o in x.loads),
-                via=tuple(
-                    "registers" if x.producer == TRANSPOSER else self.vias[o] for o in x.loads
-                ),
-                producer=x.producer,
-                consumers=(x.consumer,),
-                depth=d,
-                multicast=() if TRANSPOSER in (x.producer, x.consumer) else self.multicast(x.loads),
-                also=tuple(tuple(o.id for o in g) for g in self.again.get(x.loads, ())),
-            )
-            for x, d in zip(links, depths(common), strict=True)
-        )
-        for x, c, n, w in zip(links, channels, slot, wishes, strict=True):
-            source = w.by if w.by and c.depth == w.most else "what fits"
-            self.context.because(c.name, f"{c.depth} slots of {n} bytes", source)
-            if c.also:
-                loops = ", ".join(i for site in c.also for i in site)
-                why = "what follows brings the same kind of blocks"
-                self.context.because(c.name, f"its slots serve {loops} as well", why)
-            if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
-                fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
-                self.context.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
+            raise self.memory_error(ring_bytes(1) + other, depths(1), slot, [x.wish for x in links])
+        channels = tuple(map(self.channel, links, depths(common)))
+        for x, c, n in zip(links, channels, slot, strict=True):
+            self.say_depth(x, c, n, sum(slot))
         return channels, self.stores.plans(buffers, sharing, host)
+
+    def say_shared(self, store: Op, host: Op, more: str) -> None:
+        why = "it comes when all loads are over, so their slots are free, behind a barrier of all groups"
+        self.context.because(store.id, f"staged where {host.id} was", f"{why}; {more}")
+
+    def channel(self, x: _Link, depth: int) -> ChannelPlan:
+        """The plan of a ring."""
+        is_relayed = x.producer == TRANSPOSER
+        return ChannelPlan(
+            name=x.name,
+            items=tuple(relayed(o.id) if is_relayed else o.id for o in x.loads),
+            via=tuple("registers" if is_relayed else self.vias[o] for o in x.loads),
+            producer=x.producer,
+            consumers=(x.consumer,),
+            depth=depth,
+            multicast=() if TRANSPOSER in (x.producer, x.consumer) else self.multicast(x.loads),
+            also=tuple(tuple(o.id for o in g) for g in self.again.get(x.loads, ())),
+        )
+
+    def say_depth(self, x: _Link, c: ChannelPlan, slot: int, slots: int) -> None:
+        """Why a ring is as deep as it is.  slot, slots: bytes of one slot of it, and of one of each ring."""
+        w = x.wish
+        source = w.by if w.by and c.depth == w.most else "what fits"
+        self.context.because(c.name, f"{c.depth} slots of {slot} bytes", source)
+        if c.also:
+            loops = ", ".join(i for site in c.also for i in site)
+            why = "what follows brings the same kind of blocks"
+            self.context.because(c.name, f"its slots serve {loops} as well", why)
+        if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
+            fewer = f"shared memory has no room for {w.most} slots of {slots} bytes"
+            self.context.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
 
     def links(self, g: tuple[Op, ...]) -> list[_Link]:
         """The rings of loads that are read together: one, and two for each with a transposer between."""
