@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from warploom.runtime import autotune
-from warploom.runtime.autotune import Verdict
+from warploom.runtime.race import Verdict
 
 CHOSEN = Path(__file__).with_name("configs.json")
 

@@ -12,9 +12,9 @@ from warploom.errors import CompileError
 from warploom.ir.core import walk
 from warploom.ir.ops import task
 from warploom.runtime import script
-from warploom.runtime.autotune import Candidate, Verdict
 from warploom.runtime.binding import Call
 from warploom.runtime.config import Config
+from warploom.runtime.race import Candidate, Verdict
 from warploom.tilus import float16, float32, int32, uint32, uint64
 from warploom.tilus.utils import cdiv
 

@@ -19,13 +19,14 @@ import warploom as wl
 import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom.errors import CompileError, LaunchError
-from warploom.runtime import autotune, in_place, jit, launch, snapshot, variants
+from warploom.runtime import autotune, in_place, jit, launch, race, snapshot, variants
 from warploom.runtime import kernel as kernel_module
 from warploom.runtime.args import _PROBES, KEYS
-from warploom.runtime.autotune import Autotuner, Candidate, judge
+from warploom.runtime.autotune import Autotuner
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, Resources
 from warploom.runtime.plan import LaunchPlan, ScalarParam
+from warploom.runtime.race import Candidate, judge
 from warploom.runtime.snapshot import Snapshot, merge
 from warploom.runtime.worker import TimingError, Worker
 from warploom.schedule.model import Knobs
@@ -103,7 +104,7 @@ def test_the_slow_drop_out() -> None:
 def test_the_race_is_bounded() -> None:
     many = FakeTimer(dict.fromkeys(range(60), 1.0))
     judge(candidates(range(60)), many, "k")
-    assert len(many.asked) == 1 + 60 + sum(most for most, _ in autotune.HEATS)
+    assert len(many.asked) == 1 + 60 + sum(most for most, _ in race.HEATS)
     alone = FakeTimer({1: 1.0, 2: 2.0})
     judge(candidates([1, 2]), alone, "k")
     assert alone.asked == [1, 1, 2]

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, cast
+from dataclasses import asdict
+from typing import Any, cast
 
 from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.frontend.reads import Reads
@@ -23,7 +20,6 @@ from warploom.frontend.source import parse_function
 from warploom.runtime import in_place
 from warploom.runtime.args import CPU
 from warploom.runtime.binding import KNOBS, OF_TRITON, Call, make_knobs, no_parameter
-from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import KNOBS_OF_CONFIGS, Config, Hooks
@@ -32,52 +28,20 @@ from warploom.runtime.jit import Hit, JITFunction, chip_of
 from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.launched import Launched
 from warploom.runtime.mistakes import user_facing
+from warploom.runtime.race import (
+    Candidate,
+    Timer,
+    Verdict,
+    candidate,
+    judge,
+    none_runs,
+    on_threads,
+    verdict_from,
+)
 from warploom.runtime.seen import SeenCalls
 from warploom.runtime.snapshot import snapshot
-from warploom.runtime.worker import TimingError, Worker
+from warploom.runtime.worker import Worker
 from warploom.schedule.model import RENAMED
-
-# After each round of the race so many candidates go on at most, and only those whose median so far is at most
-# so many times the fastest's.  Timings of one kernel repeat within 0.8 % on a card of its own
-# (docs/log/2026-11-21-automatic-attention.md); the margins are for one that is shared, or wakes up.
-HEATS = ((12, 1.25), (8, 1.12), (4, 1.06), (4, 1.06), (4, 1.06))
-ROUNDS = len(HEATS) + 1
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What tuning found for one key.  times: config text -> milliseconds; skipped: -> why.  notes: what the
-    timed arguments lacked of the real ones."""
-
-    best: int  # index into the configs
-    times: Mapping[str, float]
-    skipped: Mapping[str, str]
-    notes: Sequence[str] = ()
-
-
-class Timer(Protocol):
-    """Times compiled kernels on one set of arguments; worker.Worker does it in another process.
-
-    notes: what these arguments lack of those of the call."""
-
-    notes: tuple[str, ...]
-
-    def time(self, kernel: CompiledKernel, grid: tuple[int, int, int]) -> float:
-        """Milliseconds of one launch.  Raises TimingError where it fails, hangs or crashes."""
-
-    def close(self) -> None: ...
-
-
-@dataclass
-class Candidate:
-    """One config on its way: compiled, then timed (milliseconds, one a round), or skipped and why."""
-
-    index: int
-    config: Config
-    kernel: CompiledKernel | None = None
-    grid: tuple[int, int, int] = (1, 1, 1)
-    times: list[float] = field(default_factory=list)
-    skipped: str = ""
 
 
 class Decorated(Launched):
@@ -246,7 +210,7 @@ class Autotuner(Decorated):
             return Verdict(configs[0][0], {}, {})
         disk, name = default_cache(), self._stored_name(key)
         stored = disk.load("tuned", name)
-        if stored is not None and (verdict := _verdict_from(stored, len(self.configs))):
+        if stored is not None and (verdict := verdict_from(stored, len(self.configs))):
             values = (value for _, value in call.constexprs)
             if Reads.again((kernel.fn, *values), stored.get("reads", b"[]").decode()):
                 return verdict
@@ -298,7 +262,7 @@ class Autotuner(Decorated):
             times[c.index] = float(found[0] if isinstance(found, list | tuple) else found)
         skipped = {str(c.config): c.skipped for c in candidates if c.skipped}
         if not times:
-            raise _none_runs(self.kernel.fn.__name__, skipped)
+            raise none_runs(self.kernel.fn.__name__, skipped)
         told = {str(self.configs[i]): ms for i, ms in times.items()}
         return Verdict(min(times, key=lambda i: times[i]), told, skipped)
 
@@ -372,106 +336,22 @@ class Autotuner(Decorated):
                 return e
 
         def one(index: int, config: Config, found: Any) -> Candidate:
-            made = Candidate(index, config)
-            try:
+            def make() -> tuple[CompiledKernel, tuple[int, int, int]]:
                 if isinstance(found, WarploomError):
                     raise found
-                call, made.grid = found
-                made.kernel = kernel.variant_for(call, device, made.grid)
-                request = made.kernel.request
-                made.skipped = "; ".join(resources_fit(made.kernel.resources, request.machine()))
-            except WarploomError as e:
-                made.skipped = str(e).splitlines()[0]
-            return made
+                call, sizes = found
+                return kernel.variant_for(call, device, sizes), sizes
+
+            return candidate(index, config, make)
 
         # bound in turn: hooks change the arguments
         return on_threads(lambda c: one(*c), [(i, c, bound(c)) for i, c in configs])
-
-
-def on_threads(make: Callable[[Any], Candidate], calls: Sequence[Any]) -> list[Candidate]:
-    """All candidates, compiled on threads.  Those that spill registers are skipped where others do not."""
-    with ThreadPoolExecutor(min(len(calls), os.cpu_count() or 1)) as pool:
-        found = list(pool.map(make, calls))
-    tight = [c for c in found if not c.skipped and _spills(c)]
-    if any(not c.skipped and c not in tight for c in found):
-        for c in tight:
-            c.skipped = f"spills {_spills(c)} bytes of registers"
-    return found
 
 
 def _every_knob(c: Config) -> dict[str, Any]:
     """What a model of the time is told of a config: as in Triton also warps, stages and CTAs by default."""
     usual = {"num_warps": c.num_warps, "num_stages": c.num_stages, "num_ctas": c.num_ctas}
     return {**usual, **c.all_kwargs}
-
-
-def _spills(c: Candidate) -> int:
-    return 0 if c.kernel is None else c.kernel.resources.spill_bytes
-
-
-def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
-    """A race in rounds, in each of which those still in it are timed once, and the slower drop out.
-
-    Rounds go through the candidates to and fro, so that a card that grows slower is no one's disadvantage,
-    and begin behind one timing that does not count.  Of those that stay to the end the smallest median wins.
-    A candidate that fails is skipped with its reason.  Raises LaunchError where none is left.
-    """
-
-    def time(c: Candidate) -> None:
-        assert c.kernel is not None
-        try:
-            c.times.append(timer.time(c.kernel, c.grid))
-        except TimingError as e:
-            c.skipped = str(e)
-
-    def running(of: Sequence[Candidate]) -> list[Candidate]:
-        left = [c for c in of if not c.skipped]
-        return sorted(left, key=lambda c: statistics.median(c.times))
-
-    for c in candidates:  # the first launches find a card that sleeps
-        if not c.skipped:
-            time(c)
-            c.times.clear()
-            if not c.skipped:
-                break
-    racing = list(candidates)
-    for n in range(ROUNDS):
-        for c in racing if n % 2 == 0 else racing[::-1]:
-            if not c.skipped:
-                time(c)
-        fastest = running(racing)
-        if n < len(HEATS) and fastest:
-            most, close = HEATS[n]
-            limit = close * statistics.median(fastest[0].times)
-            fastest = [c for c in fastest[:most] if statistics.median(c.times) <= limit]
-            if len(fastest) == 1:
-                racing = fastest
-                break
-        racing = [c for c in racing if c in fastest]
-    left = running(racing) or running(candidates)
-    skipped = {str(c.config): c.skipped for c in candidates if c.skipped}
-    if not left:
-        raise _none_runs(name, skipped)
-    times = {str(c.config): statistics.median(c.times) for c in candidates if not c.skipped}
-    return Verdict(left[0].index, times, skipped, tuple(timer.notes))
-
-
-def _none_runs(name: str, skipped: Mapping[str, str]) -> LaunchError:
-    reasons = "".join(f"\n  {config}: {why}" for config, why in skipped.items())
-    return LaunchError(
-        "autotune-failed",
-        f"no config of {name} runs:{reasons}",
-        help="add a config with smaller blocks or fewer buffers",
-    )
-
-
-def _verdict_from(entry: Mapping[str, bytes], configs: int) -> Verdict | None:
-    """A stored verdict; None where it is not one on that many configs."""
-    try:
-        verdict = Verdict(**json.loads(entry["verdict"]))
-        return verdict if 0 <= verdict.best < configs else None
-    except (KeyError, ValueError, TypeError):
-        return None
 
 
 class Heuristics(Decorated):

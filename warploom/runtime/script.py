@@ -36,9 +36,7 @@ from warploom.runtime.args import (
     fields_of,
     pointer_spec,
 )
-from warploom.runtime.autotune import Candidate, Verdict, judge, on_threads
 from warploom.runtime.binding import Call, read_signature
-from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import DiskCache, compiler_package, digest, own_sources
 from warploom.runtime.checked import check_first_launch, launch_of
 from warploom.runtime.compiled import CompiledKernel, compile_request
@@ -48,6 +46,7 @@ from warploom.runtime.jit import target_of
 from warploom.runtime.launch import Prepared, grid_sizes
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.plan import grid_of
+from warploom.runtime.race import Candidate, Verdict, candidate, judge, on_threads
 from warploom.runtime.request import Request
 from warploom.runtime.seen import SeenCalls
 from warploom.runtime.signature import facts_of, types_of, workspaces_of
@@ -447,15 +446,11 @@ class TunedScript:
             return self.scripts[0]
 
         def one(i: int) -> Candidate:
-            made = Candidate(i, Config(self.schedules[i]))
-            try:
-                made.kernel = self.scripts[i].compile_for(*args, **kwargs)
-                made.grid = made.kernel.plan.grid_for(call.values())
-                machine = made.kernel.request.machine()
-                made.skipped = "; ".join(resources_fit(made.kernel.resources, machine))
-            except WarploomError as e:
-                made.skipped = str(e).splitlines()[0]
-            return made
+            def make() -> tuple[CompiledKernel, tuple[int, int, int]]:
+                kernel = self.scripts[i].compile_for(*args, **kwargs)
+                return kernel, kernel.plan.grid_for(call.values())
+
+            return candidate(i, Config(self.schedules[i]), make)
 
         candidates = on_threads(one, range(len(self.scripts)))
         launched = call
