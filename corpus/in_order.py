@@ -1,5 +1,5 @@
 """Products for which no warp group is the right size: few rows and columns, one, two or eight warps, dots of what
-was just computed.  They are done in registers (mma.sync)."""
+was just computed.  They are done in registers (mma.sync), and with all bits of float32 by the threads (fma)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from corpus.plain import matmul, of
 
 
 @wl.jit
-def chunk(q_ptr, k_ptr, v_ptr, o_ptr, T, CHUNK: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr):
+def chunk(q_ptr, k_ptr, v_ptr, o_ptr, T, CHUNK: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+          PRECISION: tl.constexpr = None):  # fmt: skip
     """Linear attention within a chunk: (Q·Kᵀ, lower triangle)·V, a program a chunk, in strides of its own."""
     t = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     d, e = tl.arange(0, DK), tl.arange(0, DV)
     q = tl.load(q_ptr + t[:, None] * DK + d[None, :], mask=t[:, None] < T, other=0.0)
     k = tl.load(k_ptr + t[:, None] * DK + d[None, :], mask=t[:, None] < T, other=0.0)
     v = tl.load(v_ptr + t[:, None] * DV + e[None, :], mask=t[:, None] < T, other=0.0)
-    s = tl.dot(q, tl.trans(k))
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     s = tl.where(t[:, None] >= t[None, :], s, 0.0)
-    o = tl.dot(s.to(v.dtype), v)
+    o = tl.dot(s.to(v.dtype), v, input_precision=PRECISION)
     tl.store(o_ptr + t[:, None] * DV + e[None, :], o, mask=t[:, None] < T)
 
 
@@ -65,7 +66,7 @@ def summed(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride
 
 
 def wholes(m: int, n: int, k: int, tile: tuple[int, int, int], orders: str, warps: int) -> Case:
-    """Numbers whose lowest bits tf32 drops; each product and sum is exact in f64."""
+    """Numbers whose lowest bits tf32 drops; each product and sum is exact in f32."""
     case = of("", summed, m, n, k, tile, F32, F32, orders)
     a, b, *rest = case.args
     a[...] = ints(m, k, dtype=F32, low=-5000, high=5000)
@@ -87,7 +88,9 @@ def product(
     return replace(case, knobs={**case.knobs, "num_warps": warps}, tasks=False)
 
 
-def chunks(t: int, chunk_rows: int, dk: int, dv: int, dtype: Any, warps: int) -> Case:
+def chunks(
+    t: int, chunk_rows: int, dk: int, dv: int, dtype: Any, warps: int, precision: str | None = None
+) -> Case:
     q, k, v = (stored(ints(t, d, dtype=dtype), "r") for d in (dk, dk, dv))
     q = q[::-1].copy()
     o = nan(t, dv, dtype=F32)
@@ -97,7 +100,7 @@ def chunks(t: int, chunk_rows: int, dk: int, dv: int, dtype: Any, warps: int) ->
         a, b, c = (x[at : at + chunk_rows] for x in wide)
         s = np.tril(a @ b.T).astype(dtype).astype(np.float64)
         want[at : at + chunk_rows] = s @ c
-    meta = {"CHUNK": chunk_rows, "DK": dk, "DV": dv}
+    meta = {"CHUNK": chunk_rows, "DK": dk, "DV": dv, "PRECISION": precision}
     grid = (-(-t // chunk_rows),)
     return Case(
         "", chunk, (q, k, v, o, t), grid, meta, {3: want}, tasks=False, knobs={"num_warps": warps}
@@ -140,6 +143,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "ieee-32x32-four": functools.partial(wholes, 40, 50, 72, (32, 32, 32), "rc", 4),
     "ieee-64x64-four": functools.partial(wholes, 70, 70, 40, (64, 64, 16), "rr", 4),
     "ieee-16x16-one": functools.partial(wholes, 20, 30, 36, (16, 16, 16), "cr", 1),
+    "ieee-100x24-four": functools.partial(wholes, 110, 50, 40, (100, 24, 12), "rc", 4),
+    "ieee-8x40-two": functools.partial(wholes, 20, 90, 20, (8, 40, 8), "cc", 2),
+    "ieee-64x128-eight": functools.partial(wholes, 70, 130, 40, (64, 128, 32), "cr", 8),
+    "ieee-chunk-16-one": functools.partial(chunks, 40, 16, 32, 32, F32, 1, "ieee"),
+    "ieee-chunk-32-four": functools.partial(chunks, 70, 32, 32, 64, F32, 4, "ieee"),
     "chunk-16-one": functools.partial(chunks, 40, 16, 64, 32, BF16, 1),
     "chunk-32-four": functools.partial(chunks, 70, 32, 32, 64, F16, 4),
     "chunk-64-two": functools.partial(chunks, 100, 64, 32, 32, BF16, 2),

@@ -252,6 +252,12 @@ def _dot(o: Op, target: Target) -> Iterator[str]:
         yield f"{count} × {unit.instruction} {shape}{with_scales}, both operands from registers"
 
 
+def _fused(o: Op, target: Target) -> Iterator[str]:
+    each = getattr(o.result.typed(Tile).layout, "registers", None)
+    k = o.operands[0].typed(Shared).shape[-1]
+    yield f"{each} × {k} fma a thread, both operands from shared memory"
+
+
 def _in_registers(o: Op, target: Target) -> Iterator[str]:
     for v in o.results:
         if isinstance(v.type, Tile) and v.type.layout is not None and len(v.type.shape) > 1:
@@ -315,6 +321,7 @@ BUILT: Rules[Built] = Rules(
         tma.tma_load: Built(shared="fill", engine=" (TMA)"),
         tma.tma_store: Built(shared="read", engine=" (TMA)"),
         mma.wgmma: Built(_product, "read"),
+        mma.fma: Built(_fused, "read"),
         mma.wgmma_wait: Built(_in_registers),
         tile.dot: Built(_dot),
     },

@@ -106,8 +106,8 @@ class Multiplies(Script):
         self.attrs.blocks = 1
         self.attrs.warps = 4
         slot = self.shared_tensor(dtype=float32, shape=[self.rows, 64])
-        a = slot if self.shared else self.load_shared(slot)
-        self.dot(a, a if self.shared else self.transpose(a, (1, 0)))
+        a = self.load_shared(slot)
+        self.dot(slot if self.shared else a, self.transpose(a, (1, 0)))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class Machinery(Script):
             self.store_shared_scatter(x, dim=1, indices=self.cast(value, int32), values=value)
             self.sync()
             value = self.load_shared(x) + value
-            self.store_global(g_y, value, offsets=[0, 0])
+            self.store_global(g_y, self.dot(x, x, value), offsets=[0, 0])
 
 
 class Cluster(Script):

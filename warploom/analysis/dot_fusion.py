@@ -117,7 +117,8 @@ class _Search:
                 else:
                     self.refuse([o], "no other dot's right operand and sum come as its own do")
                     right = self.structure.block[load], way, transposes, o.operands[1].type
-                    sums = o.attrs.get("max_imprecise"), chain and (len(chain), chain.index(o))
+                    attrs = o.attrs.get("max_imprecise"), o.attrs.get("ieee")
+                    sums = attrs, chain and (len(chain), chain.index(o))
                     key = self.structure.block[o], o.operands[0], right, sums
                     found.setdefault(key, []).append(o)
         return [tuple(dots) for dots in found.values() if len(dots) > 1]

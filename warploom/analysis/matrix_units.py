@@ -20,7 +20,8 @@ def preferred(dot: Op, target: Target) -> MatrixUnit:
 def units_for(dot: Op, target: Target) -> tuple[MatrixUnit, ...]:
     """The units for a dot's operands, the preferred one first; where there is none, the first of all."""
     a, b, total, *scales = (dtype_of(v.type).name for v in dot.operands)
-    units = [u for u in target.matrix_units if u.product(a, b, total, *scales[:1])]
+    scale, ieee = (*scales, "")[0], dot.attrs.get("ieee", False)
+    units = [u for u in target.matrix_units if u.product(a, b, total, scale, ieee)]
     return tuple(u for u in units if takes_batches(u, dot)) or target.matrix_units[:1]
 
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from warploom.analysis.phase_counts import Task
 from warploom.ir import engines
 from warploom.ir.core import Op, OpKind, Region, Value
-from warploom.ir.ops import control, mbarrier, smem, task
+from warploom.ir.ops import control, mbarrier, mma, smem, task
 from warploom.ir.types import Shared
 
 
@@ -32,7 +32,7 @@ class Over(IntEnum):
 
 Mark: TypeAlias = tuple[Over, bool]  # with: is it ordered before the async proxy?
 
-_READS = frozenset((smem.shared_load, smem.shared_get))
+_READS = frozenset((smem.shared_load, smem.shared_get, mma.fma))
 _WRITES = frozenset((smem.shared_store, smem.shared_put, smem.exchange, *smem.BY_ELEMENT))
 _KNOWN = _READS | _WRITES | engines.FILLS | frozenset(engines.ISSUED)
 

@@ -29,7 +29,7 @@ from warploom.errors import InternalError
 from warploom.ir.analysis import definitions
 from warploom.ir.build import constant_of
 from warploom.ir.core import Func, Op, Value
-from warploom.ir.ops import smem, task
+from warploom.ir.ops import mma, smem, task
 from warploom.ir.types import Shared
 from warploom.layout.shared import Geometry
 
@@ -115,7 +115,11 @@ class SharedReuse:
         """Do arrivals of s release its ordinary accesses to x?  They do where other tasks touch x, too; none
         shall wait for its warp's lanes for the sake of bytes (place_warp_syncs)."""
         others = any(x in scan.accessed for t, scan in self.scans.items() if t is not s)
-        return others and self.scans[s].ordinary[x] <= {smem.shared_load, smem.shared_store}
+        return others and self.scans[s].ordinary[x] <= {
+            smem.shared_load,
+            smem.shared_store,
+            mma.fma,
+        }
 
     def _awaited(self, t: Task, y: Op, s: Task, barrier: Value) -> bool:
         """Has t waited for all phases that s completes, before it writes y?"""

@@ -1,17 +1,24 @@
-"""Dots in registers: loops of matrix instructions over the fragments that a warp holds."""
+"""Dots in registers: loops of matrix instructions over the fragments that a warp holds, and the threads' own
+multiply-adds, of blocks of rows and columns that they read from shared memory step by step."""
 
 from __future__ import annotations
 
+import math
 from math import prod
+
+import numpy as np
 
 from warploom.codegen import ptx
 from warploom.codegen.context import Emitter, Lowering
+from warploom.codegen.formula import Ints
+from warploom.codegen.lower_hopper import geometry
 from warploom.codegen.registers import Array, is_packed, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import tile
-from warploom.ir.types import Tile, dtype_of, shape_of, u32
-from warploom.layout import mma_operand, mma_scales
+from warploom.ir.ops import mma, tile
+from warploom.ir.types import Shared, Tile, dtype_of, shape_of, u32
+from warploom.layout import Layout, mma_operand, mma_scales, product_registers
+from warploom.layout.shared import byte_offset
 
 
 def _dot(e: Emitter, o: Op) -> None:
@@ -77,8 +84,11 @@ def _dot(e: Emitter, o: Op) -> None:
 
 def _halves(e: Emitter, o: Op) -> bool:
     """Does the target do such an instruction as two?"""
-    unit, types = e.target.unit_of(o.attrs["unit"]), (dtype_of(v.type).name for v in o.operands[:3])
-    product = unit.product(*types) if unit is not None else None
+    unit, (a, b, total) = (
+        e.target.unit_of(o.attrs["unit"]),
+        (dtype_of(v.type).name for v in o.operands[:3]),
+    )
+    product = unit.product(a, b, total) if unit is not None else None
     return product is not None and product.halves
 
 
@@ -115,4 +125,151 @@ def _fragments(e: Emitter, v: Value) -> str:
     return made.name
 
 
-LOWER: dict[OpKind, Lowering] = {tile.dot: _dot}
+# ---- multiply-adds of the threads
+
+STEP = 4  # of K that a thread reads at a time: 16 bytes
+UNROLLED = (
+    512  # multiply-adds in a row: enough for loads of a step to run under those of the one before
+)
+
+
+def _fma(e: Emitter, o: Op) -> None:
+    """Loops over batches and steps of K: the rows and columns of a step, then all their products."""
+    a, b, acc = o.operands
+    t, k = o.result.typed(Tile), a.typed(Shared).shape[-1]
+    *batch, rows, columns = product_registers(t.layout)
+    e.assign(o.result, acc)
+    step = math.gcd(STEP, k)
+    left, right = (
+        _Read(e, v, t.layout, axis, registers, step)
+        for axis, (v, registers) in enumerate(((a, rows), (b, columns)))
+    )
+    i, j, at = e.name("i"), e.name("j"), e.name("k")
+    sums, inner = e.array(o.result).name, e.name("step")
+    index = f"{_index(rows, i)} + {_index(columns, j)}"
+    each, more = "", ""
+    if batch and len(batch[0]) > 1:
+        each = e.name("batch")
+        index, more = f"{_index(batch[0], each)} + {index}", each
+        e.line("#pragma unroll")
+        e.line(f"for (int {each} = 0; {each} < {len(batch[0])}; ++{each})")
+    unroll = max(1, min(k // step, UNROLLED // (step * len(rows) * len(columns))))
+    e.line(f"#pragma unroll {unroll}")
+    with e.block(f"for (int {at} = 0; {at} < {k}; {at} += {step})"):
+        for side in (left, right):
+            side.load(at, more, batch[0] if batch else ())
+        for name, count in ((inner, step), (i, len(rows)), (j, len(columns))):
+            e.line("#pragma unroll")
+            e.line(f"for (int {name} = 0; {name} < {count}; ++{name})")
+        x, y = left.element(i, inner), right.element(j, inner)
+        e.line(f"{sums}[{index}] = __fmaf_rn({x}, {y}, {sums}[{index}]);")
+
+
+class _Read:
+    """A thread's rows (axis 0) or columns (axis 1) of an operand in shared memory, a step of K at a time: as
+    vectors along K, or where that is not the inner axis, of rows that are adjacent."""
+
+    def __init__(
+        self, e: Emitter, v: Value, acc: Layout, axis: int, registers: tuple[int, ...], step: int
+    ) -> None:
+        s = v.typed(Shared)
+        self.e, self.step, self.count, self.layout = e, step, len(registers), acc
+        self.axis, self.rank = axis, len(s.shape) - 2
+        self.geometry = geometry(s)
+        self.along_k = s.inner == self.rank + 1 - axis
+        self.name = e.name(v.hint or "operand")
+        own = acc.table[self.rank + axis]
+        self.width = step
+        if not self.along_k:
+            near = (n for n in (4, 2, 1) if _adjacent(own[..., list(registers)], n))
+            self.width = next(near)
+        # Of each vector where it lies: a variable, and bytes to add, which the swizzle does not reach.
+        self.places: list[tuple[str, int]] = []
+        seen: list[tuple[str, Ints]] = []
+        for register in registers[:: 1 if self.along_k else self.width]:
+            table = self.offsets(register)
+            for base, first in seen:
+                apart = table - first
+                if (apart == apart.flat[0]).all() and int(apart.flat[0]) % self.period == 0:
+                    self.places.append((base, int(apart.flat[0])))
+                    break
+            else:
+                base = e.name(f"{self.name}_at")
+                thread = e.thread_value(table, f"{self.name}_of")
+                e.line(f"const u32 {base} = {e.shared(v)} + {thread};")
+                seen.append((base, table))
+                self.places.append((base, 0))
+
+    @property
+    def period(self) -> int:
+        """Bytes of which a multiple changes nothing that the swizzle exchanges."""
+        return 128 if self.geometry.swizzle else 1
+
+    def offsets(self, register: int) -> Ints:
+        """Where the element of the accumulator's register finds its first factor, a number a thread."""
+        here = [x[..., register] for x in self.layout.table]
+        first = np.zeros_like(here[0])
+        of_axis = here[self.rank + self.axis]
+        matrix = [of_axis, first] if self.axis == 0 else [first, of_axis]
+        return byte_offset(self.geometry, [*here[: self.rank], *matrix])
+
+    def load(self, k: str, batch: str, batches: tuple[int, ...]) -> None:
+        """Declares the numbers of the step at k, of a batch."""
+        e, shape = self.e, f"[{self.step}][{self.count}]"
+        e.line(f"float {self.name}{f'[{self.count}][{self.step}]' if self.along_k else shape};")
+        more = ""
+        if batch:
+            apart = self.offsets(batches[1]) - self.offsets(batches[0])
+            more = f" + {int(apart.flat[0])} * {batch}"
+        for n, (base, bytes_) in enumerate(self.places):
+            after = f" + {bytes_}{more}" if bytes_ else more
+            if self.along_k:
+                to, at = f"{self.name}[{n}]", self.at(base, k)
+                e.line(f"load_floats<{self.width}>({to}, {at}{after});")
+                continue
+            for i in range(self.step):
+                to = f"{self.name}[{i}] + {n * self.width}"
+                at = self.at(base, f"({k} + {i})" if i else k)
+                e.line(f"load_floats<{self.width}>({to}, {at}{after});")
+
+    def at(self, base: str, k: str) -> str:
+        """C for a vector's address at k, given where it lies at 0."""
+        g = self.geometry
+        if not self.along_k:
+            flip = f" ^ ({k} * {g.row_bytes} >> {g.shift} & {g.unit_mask}) << 4"
+            return f"({base}{flip if g.unit_mask else ''}) + {k} * {g.row_bytes}"
+        if not g.swizzle:
+            return f"{base} + {k} * {g.itemsize}"
+        if g.shape[g.inner] == g.row_elements:
+            return f"({base} ^ {k} * {g.itemsize})"
+        panel = f"{k} / {g.row_elements} * {g.panel_bytes}"
+        return f"({base} ^ {k} % {g.row_elements} * {g.itemsize}) + {panel}"
+
+    def element(self, n: str, step: str) -> str:
+        """C for the number of row (column) n at a step."""
+        return f"{self.name}[{n}][{step}]" if self.along_k else f"{self.name}[{step}][{n}]"
+
+
+def _adjacent(own: Ints, n: int) -> bool:
+    """Are a thread's rows (columns), one array each on the last axis, adjacent and aligned by n?"""
+    runs = own.reshape(*own.shape[:-1], -1, n) if own.shape[-1] % n == 0 else None
+    if runs is None or (runs[..., 0] % n).any():
+        return False
+    return bool((runs == runs[..., :1] + np.arange(n)).all())
+
+
+def _index(registers: tuple[int, ...], name: str) -> str:
+    """C for the register number `name` of a list that counts evenly, in runs that lie evenly apart."""
+    n = len(registers)
+    for run in (n, *(d for d in range(n - 1, 0, -1) if n % d == 0)):
+        near, far = (registers[1] if run > 1 else 0), (registers[run] if run < n else 0)
+        if all(r == near * (i % run) + far * (i // run) for i, r in enumerate(registers)):
+            return (
+                f"{near} * {name}"
+                if run == n
+                else f"{near} * ({name} % {run}) + {far} * ({name} / {run})"
+            )
+    raise InternalError(f"codegen: registers {registers} of a block")
+
+
+LOWER: dict[OpKind, Lowering] = {tile.dot: _dot, mma.fma: _fma}

@@ -336,6 +336,19 @@ DEV Vec4 load_shared128(u32 addr) {
   return v;
 }
 
+// N floats that are adjacent, 1, 2 or 4.
+template <int N> DEV void load_floats(float* x, u32 addr) {
+  if constexpr (N == 4) {
+    const Vec4 v = load_shared128(addr);
+    for (int i = 0; i < 4; ++i) x[i] = __uint_as_float(v.w[i]);
+  } else if constexpr (N == 2) {
+    const Vec2 v = load_shared64(addr);
+    for (int i = 0; i < 2; ++i) x[i] = __uint_as_float(v.w[i]);
+  } else {
+    *x = __uint_as_float(load_shared32(addr));
+  }
+}
+
 // The same in another CTA of the cluster.
 DEV void store_peer8(u32 addr, u32 a) { asm volatile("st.shared::cluster.u8 [%0], %1;" :: "r"(addr), "r"(a) : "memory"); }
 

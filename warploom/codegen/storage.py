@@ -25,9 +25,12 @@ from warploom.ir.types import InFlight, Pointer, Scalar, Tile, Units
 VIEWS = frozenset({tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape})
 # The result is the operand's array after the instruction.
 CHAINS = frozenset({mma.in_flight, mma.wgmma_wait})
-_IN_PLACE = frozenset(
-    {mma.wgmma, tile.dot, unaligned.load_unaligned_ahead, control.for_, control.while_, control.if_}
-)
+_IN_PLACE = mma.PRODUCTS | {
+    unaligned.load_unaligned_ahead,
+    control.for_,
+    control.while_,
+    control.if_,
+}
 
 
 @dataclass
@@ -194,7 +197,7 @@ class _Scan:
         return o.kind in arith.ELEMENTWISE and same and not views
 
     def _op_edges(self, o: Op) -> None:
-        if o.kind in (mma.wgmma, tile.dot):
+        if o.kind in mma.PRODUCTS:
             self.edges.append((0, o.result, o.operands[2]))
         elif o.kind is unaligned.load_unaligned_ahead:
             self.edges.append((0, o.results[1], o.operands[1]))

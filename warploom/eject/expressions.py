@@ -20,7 +20,7 @@ from warploom.frontend.coerce import literal_dtype, promote
 from warploom.frontend.operators import KINDS
 from warploom.ir import core
 from warploom.ir.core import Family, Level, Op, OpKind, Value
-from warploom.ir.ops import arith, cluster, combine, smem, tile, tma
+from warploom.ir.ops import arith, cluster, combine, mma, smem, tile, tma
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DType, Scalar, Tile, dtype_of, elem_of, f32, f64, i64, shape_of
 
@@ -243,6 +243,7 @@ for _kind, _name, _says in (
     (tile.reshape, "reshape", "shape"),
     (smem.shared_load, "load_shared", ""),
     (smem.shared_get, "load_shared", ""),
+    (mma.fma, "dot", ""),
 ):
     value(_kind, says=_says)(partial(plain, name=_name, says=_says))
 value(tile.broadcast, says="shape", always=True)(partial(plain, name="broadcast_to", says="shape"))

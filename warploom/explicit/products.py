@@ -42,9 +42,10 @@ class Products:
         out: Any = None,
     ) -> Any:
         """a (m, k) · b (k, n) + acc (m, n), or of three axes each that of every batch, all in registers, by a
-        matrix unit that a warp waits for (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  Without acc
-        the product alone.  acc_dtype:
-        what the sum has (float32 of floats, int32 of integers).  out: the tensor that becomes the result.
+        matrix unit that a warp waits for (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  With a and b
+        in shared memory, of float32, by fma: of any sizes, with all bits.  Without acc the product alone.
+        acc_dtype: what the sum has (float32 of floats, int32 of integers).  out: the tensor that becomes the
+        result.
 
         With both scales, where the unit takes them: a_scale (m, k/32), b_scale (n, k/32) of uint8 (ue8m0);
         bytes of a and b are two e2m1 each along K then, k twice as many, and scales may be (m, k/16),
@@ -130,13 +131,18 @@ class Wgmma:
 def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | None) -> Value:
     """self.dot: a product by the unit of this instruction, or the first that does it in order."""
     emitter = current()
-    for x in (a, b):
-        if isinstance(x, Value) and isinstance(x.type, Shared):
+    places = [isinstance(x, Value) and isinstance(x.type, Shared) for x in (a, b)]
+    if all(places) and {x.type.dtype for x in (a, b)} == {f32} and unit in (None, "fma"):
+        if acc is None:
+            acc = full((*a.type.shape[:-1], b.type.shape[-1]), 0, f32)
+        return emitter.emit(mma.fma, shared_of(a), shared_of(b), tile_value(acc, "dot"))
+    for x, lies_there in zip((a, b), places, strict=True):
+        if lies_there:
             refuse(
                 "dot-operand",
                 f"dot multiplies register tensors, found {describe(x)}",
-                "take self.load_shared of it, or write self.wgmma.mma(a, b, acc), between "
-                "self.wgmma.fence() and commit_group()",
+                "take self.load_shared of it (of float32 leave both there, for fma), or write "
+                "self.wgmma.mma(a, b, acc), between self.wgmma.fence() and commit_group()",
             )
     left, right = tile_value(a, "dot"), tile_value(b, "dot")
     shapes = emitter.shape(left), emitter.shape(right)
@@ -146,15 +152,15 @@ def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | 
     if acc is None and len(shapes[0]) == len(shapes[1]) in (2, 3):
         acc = full((*shapes[0][:-1], shapes[1][-1]), 0, total)
     units = [u for u in program().machine.matrix_units if not u.is_async]
-    names = (d.name for d in (*of, total, *map(emitter.number, scaled_by[:1])))
-    asked = tuple(names)
-    units = [u for u in units if u.product(*asked)]
+    left_type, right_type, sums = (d.name for d in (*of, total))
+    scale = emitter.number(scaled_by[0]).name if scaled_by else ""
+    units = [u for u in units if u.product(left_type, right_type, sums, scale)]
     found = next((u for u in units if unit in (None, u.instruction)), None)
     if found is None:
         refuse(
             "dot-dtype",
             f"no {unit or 'matrix unit'} multiplies {of[0]} by {of[1]}"
-            f"{f' with scales of {asked[3]}' if scaled_by else ''} in registers",
+            f"{f' with scales of {scale}' if scaled_by else ''} in registers",
             f"instructions for these: {', '.join(u.instruction for u in units) or 'none'}",
         )
     done: Value = emitter.emit(tile.dot, left, right, acc, *scaled_by, unit=found.instruction)

@@ -47,7 +47,8 @@ def _dtypes(o: Op, target: Target) -> str:
         if unit and not target.unit_of(unit):
             return "no such matrix unit"
         if unit is None and not any(
-            u.product(a, b, total, *scales[:1]) for u in target.matrix_units
+            u.product(a, b, total, (*scales, "")[0], o.attrs.get("ieee", False))
+            for u in target.matrix_units
         ):
             return f"no matrix unit for {a} by {b}"
     elif o.kind is arith.cast:

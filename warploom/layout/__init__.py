@@ -12,17 +12,26 @@ from warploom.layout.atoms import (
     wgmma_acc,
     whole,
 )
-from warploom.layout.fragments import mma_acc, mma_operand, mma_scales, warp_grid
+from warploom.layout.fragments import (
+    fma_acc,
+    mma_acc,
+    mma_operand,
+    mma_scales,
+    product_registers,
+    warp_grid,
+)
 from warploom.layout.linear import Layout
 
 __all__ = [
     "Layout",
     "blocked",
     "coalesced",
+    "fma_acc",
     "is_wgmma_acc",
     "mma_acc",
     "mma_operand",
     "mma_scales",
+    "product_registers",
     "transposing",
     "warp_grid",
     "wgmma_a",

@@ -1,4 +1,5 @@
-"""The fragments of matrix instructions that a warp executes alone, in registers, over any number of warps.
+"""The fragments of matrix instructions that a warp executes alone, in registers, over any number of warps,
+and the blocks of a product that threads make themselves.
 
 Facts: PTX ISA, "Matrix Fragments for mma.m16n8k4", ".m16n8k8", ".m16n8k16 with floating point type" and
 ".m16n8k32".  They are one pattern: with t = lane mod 4, g = lane / 4 and words of 32 bits (of wider elements
@@ -8,6 +9,7 @@ an instruction's K has eight; the accumulator has columns 2t and 2t + 1 of rows 
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
 
@@ -120,6 +122,80 @@ def mma_scales(acc: Layout, axis: int, groups: int) -> Layout:
         warp=tuple(at(v[axis]) for v in acc.warp),
         repeats=(*along, *((0, count, step) for a, count, step in acc.repeats if a == axis)),
     )
+
+
+@lru_cache(maxsize=256)
+def fma_acc(shape: tuple[int, ...], adjacent: tuple[bool, bool], warps: int) -> Layout:
+    """The accumulator, (M, N) or (batch, M, N), of a product that threads make by themselves: each has some
+    rows and some columns, all elements of which are its own.  Batches are shared first; rows and columns so
+    that as many threads as can be have elements of their own, and read the fewest of both operands.
+
+    adjacent: are rows (columns) of an operand adjacent in memory?  Then a thread has up to four in a row;
+    else neighbours are other lanes'."""
+    (*batch, m, n), zero = shape, (0,) * (len(shape) - 2)
+    first = min(warps, _two_part((*batch, 1)[0]))
+    sizes = [1 << i for i in range(6)]
+    ways = [
+        (v, w, lanes, across, rows, columns)
+        for v in ((4, 2, 1) if adjacent[0] else (1,))
+        for lanes in sizes
+        for rows in sizes
+        if m % (v * lanes * rows) == 0
+        for w in ((4, 2, 1) if adjacent[1] else (1,))
+        for across in sizes
+        for columns in sizes
+        if n % (w * across * columns) == 0
+        and lanes * across <= 32
+        and rows * columns * first <= warps
+    ]
+
+    def cost(way: tuple[int, ...]) -> tuple[int, ...]:
+        v, w, lanes, across, rows, columns = way
+        own, shared = m // (lanes * rows) + n // (across * columns), m // rows + n // columns
+        return (-lanes * across * rows * columns, own, shared, -v * w, -across)
+
+    v, w, lanes, across, rows, columns = min(ways, key=cost)
+    lane = [*_doubled((0, w), across), *_doubled((v, 0), lanes)]
+    warp = [*_doubled((lanes * v, 0), rows), *_doubled((0, across * w), columns)]
+    idle = (warps // (first * rows * columns)).bit_length() - 1
+    high, wide = v * lanes * rows, w * across * columns
+    at = len(batch)
+    repeats = (
+        (at + 1, n // wide, wide),
+        (at, m // high, high),
+        (0, (*batch, 1)[0] // first, first),
+    )
+    return Layout(
+        shape,
+        reg=tuple((*zero, *x) for x in (*_doubled((0, 1), w), *_doubled((1, 0), v))),
+        lane=tuple((*zero, *x) for x in (*lane, *[(0, 0)] * (5 - len(lane)))),
+        warp=(
+            *_doubled((1, 0, 0), first),
+            *((*zero, *x) for x in (*warp, *[(0, 0)] * idle)),
+        ),
+        repeats=tuple(r for r in repeats if r[1] > 1),
+    )
+
+
+def product_registers(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """Of an accumulator, (M, N) or (batch, M, N), of which each thread has whole rows by whole columns: the
+    registers of each axis' first elements.  That of an element is the sum of its axes'.  Raises ValueError on
+    others."""
+    axes = []
+    for table in layout.table:
+        found: dict[bytes, int] = {}
+        for register in range(layout.registers):
+            found.setdefault(table[..., register].tobytes(), register)
+        axes.append(tuple(found.values()))
+    for registers in itertools.product(*map(tuple, axes)):
+        at = sum(registers)
+        if at >= layout.registers or any(
+            (t[..., at] != t[..., r]).any() for t, r in zip(layout.table, registers, strict=True)
+        ):
+            raise ValueError(f"no block of rows and columns: {layout}")
+    if math.prod(map(len, axes)) != layout.registers:
+        raise ValueError(f"no block of rows and columns: {layout}")
+    return tuple(axes)
 
 
 def _two_part(n: int) -> int:

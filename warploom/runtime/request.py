@@ -123,8 +123,9 @@ class Request:
         """What the kernel is made for, with no more registers at entry than are asked for.  Raises
         CompileError where the target is unknown, or lacks the matrix unit asked for."""
         target, unit = named(self.target), self.knobs.matrix_unit
-        if unit is not None and target.unit_of(unit) is None:
-            have = ", ".join(u.instruction for u in target.matrix_units)
+        units = [u.instruction for u in target.matrix_units if not u.is_scalar]
+        if unit not in (None, *units):
+            have = ", ".join(units)
             what = f"matrix_unit={unit!r}: {target.name} multiplies by {have}"
             raise CompileError("matrix-unit", what, help="leave matrix_unit out")
         return target.limited(self.knobs.maxnreg).multiplying_by(unit)

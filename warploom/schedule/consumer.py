@@ -118,7 +118,7 @@ def held_operands(
     threads = partition.warps * context.target.warp_size
     for loop in (o for o in context.ops if o.kind is control.for_ and roles.mine(o)):
         dots = [o for o in context.dots if context.structure.loops(o)[:1] == [loop]]
-        if not dots or any(partition.unit(o).is_async for o in dots):
+        if not dots or any(partition.unit(o).reads_shared for o in dots):
             continue
         words = {
             (o, axis): operand_registers(

@@ -72,7 +72,7 @@ def _words(context: Context, o: Op) -> int | None:
         if user.kind is not tile.dot or operand not in user.operands[:2]:
             continue
         unit = unit_of(user, target, warps)
-        if unit is None or unit.is_async or len(shape_of(operand.type)) != 2:
+        if unit is None or unit.reads_shared or len(shape_of(operand.type)) != 2:
             return None
         axis, threads = user.operands.index(operand), warps * target.warp_size
         words = operand_registers(user, axis, (1, 1), threads, target, chained=False)

@@ -251,14 +251,15 @@ class Memory:
             )
 
     def operand_staging(self) -> int:
-        """Bytes of right operands that are computed in registers and have to go back to shared memory.  Where
+        """Bytes of operands that are computed in registers and have to go back to shared memory.  Where
         room is short, one after the other in the same bytes: `allocate_shared` sees whether they can."""
         items = {o.result for o in self.vias}
         each = [
-            rings.slot_bytes(o.operands[1])
-            * (self.partition.replicas // self.partition.parts(o)[1])
+            rings.slot_bytes(o.operands[axis])
+            * (self.partition.replicas // self.partition.parts(o)[axis])
             for o in self.context.dots
-            if rings.viewed(self.context.structure, o.operands[1]) not in items
+            for axis in ((0, 1) if self.partition.unit(o).is_scalar else (1,))
+            if rings.viewed(self.context.structure, o.operands[axis]) not in items
         ]
         return max(each, default=0) if self.context.held is not None else sum(each)
 

@@ -182,7 +182,8 @@ def wanted_inner(structure: Structure, v: Value, parts: Parts = _uncut) -> int |
     """
     axes: set[int] = set()
     for user, operand in real_users(structure, v):
-        if user.kind is not tile.dot or operand not in user.operands[:2]:
+        read = user.kind is tile.dot and operand in user.operands[:2]
+        if not read or user.attrs.get("ieee"):  # fma reads either
             continue
         k_axis = 1 if operand is user.operands[0] else 0
         shape = shape_of(operand.type)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from warploom.errors import Note
 from warploom.ir.core import Effect, Func, Op, Value, walk
-from warploom.ir.ops import smem, tma
+from warploom.ir.ops import mma, smem, tma
 from warploom.ir.ops.cluster import peer
 from warploom.sim.agent import Agent
 from warploom.sim.cluster import Reach
@@ -17,7 +17,7 @@ from warploom.sim.shared import Place
 from warploom.sim.state import Cta
 
 _PARTS = smem.PARTS | {peer}
-_OF_TILES = frozenset((smem.shared_load, smem.shared_store, *smem.BY_ELEMENT))
+_OF_TILES = frozenset((smem.shared_load, smem.shared_store, mma.fma, *smem.BY_ELEMENT))
 
 
 def read(

@@ -310,6 +310,8 @@ def _gather(o: Op, x: Any, index: Any) -> Any:
 
 @_pure(tile.dot)
 def _dot(o: Op, a: Any, b: Any, acc: Any, *more: Any) -> Any:
+    if o.attrs.get("ieee"):
+        return fused(a, b, acc)
     return _dot_scaled(o, a, b, acc, *more) if more else acc + multiply(a, b)
 
 
@@ -331,6 +333,12 @@ def multiply(a: Any, b: Any) -> Any:
         if a.dtype == np.float64:
             return a @ b
         return _multiplied(a) @ _multiplied(b)
+
+
+def fused(a: Any, b: Any, acc: Any) -> Any:
+    """acc + a @ b of float32 in float32, in the order that BLAS likes."""
+    with np.errstate(all="ignore"):
+        return acc + a @ b
 
 
 _TF32 = np.uint32(0xFFFFE000)  # sign, 8 bits of exponent, 10 of mantissa

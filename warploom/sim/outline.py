@@ -38,6 +38,7 @@ _PLACES: dict[
     tma.tma_store: slice(1, 2),
     smem.cp_async: slice(1, 2),
     mma.wgmma: slice(0, 3),
+    mma.fma: slice(0, 2),
     **dict.fromkeys((smem.shared_store, *smem.BY_ELEMENT), slice(0, 1)),
     unaligned.prefetch_box: slice(0, 0),
 }

@@ -103,6 +103,9 @@ class Algebra(Numerics):
         found = field.matmul(a, b)
         return found if start is None else field.add(found, start)
 
+    def fused(self, a: Any, b: Any, start: Any) -> Any:
+        return self.multiply(a, b, start)
+
     def combined(self, fn: str, old: Any, new: Any) -> Any:
         if old.dtype == np.float64 and fn in _REDUCED:
             return _REDUCED[fn](old, new)

@@ -11,7 +11,7 @@ import numpy as np
 
 from warploom.ir import format
 from warploom.ir.core import Op
-from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma, unaligned
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile, tma, unaligned
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of, pointee_of
 from warploom.sim.accesses import combine_now, need_written, read_now, write_now
 from warploom.sim.agent import Agent, Steps, name_of
@@ -273,6 +273,21 @@ def _shared_load(a: Agent, o: Op, s: Place) -> Any:
     at = s.addresses
     need_written(a, o, at, s)
     return cta.shared.read(at, s.type.dtype, False)
+
+
+@step(mma.fma)
+def _fma(a: Agent, o: Op, x: Place, y: Place, acc: Any) -> Any:
+    for s in (x, y):
+        cta = read_now(a, o, s)
+        a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
+    products = o.result.typed(Tile).size * x.type.shape[-1]
+    a.spend("alu", products / cta.cost.alu_lanes, name_of(o))
+    if not cta.has_data:
+        return None
+    for s in (x, y):
+        need_written(a, o, s.addresses, s)
+    left, right = (cta.shared.read(s.addresses, s.type.dtype, False) for s in (x, y))
+    return cta.numerics.fused(left, right, acc)
 
 
 @step(smem.shared_store)

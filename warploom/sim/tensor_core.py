@@ -164,6 +164,20 @@ def _nan(accumulator: DType) -> Any:
     return word.type((1 << (accumulator.bits - 1)) - 1).view(accumulator.numpy)
 
 
+def _fma(x: Array, y: Array, z: Array) -> Array:
+    """x · y + z of float32 with one rounding (PTX ISA, fma.rn.f32).  In float64 the product is exact; where
+    the sum is not, it is rounded to odd, so that the second rounding goes as one of the exact sum would."""
+    product, wide = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
+    total = product + wide
+    back = total - product
+    left = (product - (total - back)) + (wide - back)  # what total lacks, exactly (Knuth)
+    is_even = (total.view(np.int64) & 1) == 0
+    odd = np.where(left > 0, np.inf, -np.inf)
+    total = np.where(np.isfinite(left) & (left != 0) & is_even, np.nextafter(total, odd), total)
+    found: Array = total.astype(np.float32)
+    return np.where(np.isnan(found), _nan(f32), found)
+
+
 class Exact(Numerics):
     """Dots as a target's matrix unit adds; all else as NumPy has it."""
 
@@ -174,6 +188,8 @@ class Exact(Numerics):
         is_scaled = len(o.operands) > 3  # nobody has found how these add
         if o.kind is not tile.dot or is_scaled or not dtype_of(o.operands[0].type).is_float:
             return super().meaning(o)
+        if o.attrs.get("ieee"):
+            return self.fused
         if o.attrs.get("max_imprecise"):
             return partial(self._promoted, promotion_step(o))
         return partial(self.added, self.target.unit_of(o.attrs.get("unit", "")))
@@ -186,6 +202,13 @@ class Exact(Numerics):
 
     def multiply(self, a: Any, b: Any, start: Any = None) -> Any:
         return self.added(None, a, b, start)
+
+    def fused(self, a: Any, b: Any, start: Any) -> Any:
+        """Products are added in the order of K, each with one rounding."""
+        with np.errstate(all="ignore"):
+            for k in range(a.shape[-1]):
+                start = _fma(a[..., k, None], b[..., k, None, :], start)
+        return start
 
     def added(self, unit: MatrixUnit | None, a: Any, b: Any, start: Any) -> Any:
         """start + a @ b by a unit, by the preferred one of the operands where none is given."""

@@ -49,7 +49,8 @@ class Product:
     arithmetic: how it adds them; None for integers, whose sums are exact (they wrap), and for f64, whose
     products and sums each round as IEEE says, in an order of its own.  scale: the dtype of scales that they
     come with, "u8" (ue8m0) or "f8e4m3" (ue4m3): operands of u8 are pairs of e2m1 then, and how it adds is not
-    known.  halves: of such operands an instruction has half of the unit's rows, and two of them do it."""
+    known.  halves: of such operands an instruction has half of the unit's rows, and two of them do it.
+    ieee: f32 operands are themselves, and each product is added by one rounding (fma), in the order of K."""
 
     a: str
     b: str
@@ -57,6 +58,7 @@ class Product:
     arithmetic: Arithmetic | None = None
     scale: str = ""
     halves: bool = False
+    ieee: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,19 @@ class MatrixUnit:
     def is_async(self) -> bool:
         return self.completes != "in order"
 
-    def product(self, a: str, b: str, accumulator: str, scale: str = "") -> Product | None:
+    @property
+    def is_scalar(self) -> bool:
+        """Does a thread multiply two numbers with an instruction?"""
+        return self.threads == 1
+
+    def product(
+        self, a: str, b: str, accumulator: str, scale: str = "", ieee: bool = False
+    ) -> Product | None:
         """What it makes of operands of these dtypes; None where it can't multiply them."""
-        asked = a, b, accumulator, scale
-        return next((p for p in self.products if (p.a, p.b, p.accumulator, p.scale) == asked), None)
+        asked = a, b, accumulator, scale, ieee
+        return next(
+            (p for p in self.products if (p.a, p.b, p.accumulator, p.scale, p.ieee) == asked), None
+        )
 
     def k_step(self, bits: int) -> int:
         """Elements of K that one instruction takes of operands this wide."""
@@ -364,8 +375,11 @@ class Target:
         return replace(self, entry_limit=registers)
 
     def multiplying_by(self, instruction: str | None) -> Target:
-        """The same with this matrix unit alone (None: with all that there are)."""
-        units = tuple(u for u in self.matrix_units if instruction in (None, u.instruction))
+        """The same with this matrix unit, and what threads multiply themselves, alone (None: with all that
+        there are)."""
+        units = tuple(
+            u for u in self.matrix_units if instruction in (None, u.instruction) or u.is_scalar
+        )
         return replace(self, matrix_units=units)
 
     def entry_registers(self, threads: int) -> int:
@@ -381,6 +395,8 @@ class Target:
         """Cycles of a matrix unit, by default the preferred one, for an m×n×k product of `bits`-wide
         operands."""
         unit, cost = unit or self.matrix_unit(), self.cost
+        if unit.is_scalar:
+            return m * n * k / cost.alu_lanes
         if not unit.is_async:
             return m * n * k * bits / (16 * cost.in_order_macs_16bit)
         step = unit.k_step(bits)

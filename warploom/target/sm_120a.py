@@ -18,6 +18,7 @@ from warploom.target.sm_90a import (
     CP_ASYNC,
     EIGHT_BIT_FLOATS,
     F64,
+    FMA,
     MMA_SYNC,
     SM_90A,
     TMA,
@@ -54,6 +55,7 @@ SM_120A = replace(
                 *(Product("u8", "u8", "f32", scale=scale) for scale in ("u8", "f8e4m3")),
             ),
         ),
+        FMA,
     ),
     copy_engines=(replace(TMA, multicast=False), CP_ASYNC),
     sync=Sync(

@@ -49,7 +49,7 @@ SM_80 = Target(
     # 163 and 164 KiB
     shared=SharedMemory(per_cta=166_912, per_sm=167_936, reserved=1024, stores_matrices=False),
     grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, dependent=False, threads_per_sm=2048),
-    matrix_units=(MMA_SYNC,),
+    matrix_units=(MMA_SYNC, sm_90a.FMA),
     # beside the arrivals at mbarriers that sm_90a's has (PTX ISA, cp.async.mbarrier.arrive)
     copy_engines=(replace(sm_90a.CP_ASYNC, completes="group"),),
     sync=Sync(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from warploom.target.model import Arithmetic, Product
 from warploom.target.sm_80 import MMA_SYNC
 from warploom.target.sm_86 import SM_86
-from warploom.target.sm_90a import EIGHT_BIT_FLOATS
+from warploom.target.sm_90a import EIGHT_BIT_FLOATS, FMA
 
 _CUT, _CUT_F16 = Arithmetic(16, 13, 13, "cut"), Arithmetic(16, 13, 10, "nearest", "f16")
 
@@ -37,5 +37,6 @@ SM_89 = replace(
                 ),
             ),
         ),
+        FMA,
     ),
 )

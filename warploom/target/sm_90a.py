@@ -74,6 +74,21 @@ MMA_SYNC = MatrixUnit(
         F64,
     ),
 )
+# CUDA C++ Programming Guide, "Arithmetic Instructions": one multiply-add of float32 a lane and cycle.  The
+# tensor cores of A100 and H100 do as many of float64 (19.5 TFLOPS of either, 67 on H100: the whitepapers and
+# the H100 data sheet), whose operands would have to be converted; other chips do a 64th.
+FMA = MatrixUnit(
+    instruction="fma",
+    threads=1,
+    m=1,
+    n_step=1,
+    n_max=1,
+    k_bytes=4,
+    a_from=frozenset({"shared"}),
+    b_from=frozenset({"shared"}),
+    completes="in order",
+    products=(Product("f32", "f32", "f32", ieee=True),),
+)
 
 # PTX ISA, "cp.async.bulk.tensor" (boxes of at most 256 elements an axis, rows of whole 16 bytes), "cp.async".
 TMA = CopyEngine(
@@ -163,7 +178,7 @@ SM_90A = Target(
     # 227 and 228 KiB
     shared=SharedMemory(per_cta=232_448, per_sm=233_472, reserved=1024, stores_matrices=True),
     grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, threads_per_sm=2048, dependent=True),
-    matrix_units=(WGMMA, MMA_SYNC),
+    matrix_units=(WGMMA, MMA_SYNC, FMA),
     copy_engines=(TMA, CP_ASYNC),
     sync=Sync(
         barriers="mbarrier",

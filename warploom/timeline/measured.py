@@ -299,6 +299,9 @@ def _cost(o: Op, cost: CostTable) -> tuple[str, float]:
     if o.kind in (smem.shared_load, smem.shared_store, *smem.BY_ELEMENT):
         s = o.operands[0].typed(Shared)
         return "shared", s.tile_bytes / cost.shared_bytes
+    if o.kind is mma.fma:
+        k = o.operands[0].typed(Shared).shape[-1]
+        return "alu", o.result.typed(Tile).size * k / cost.alu_lanes
     if o.accesses:
         return "memory", float(cost.tma_latency)
     is_tile = any(isinstance(v.type, Tile) for v in (*o.results, *o.operands))

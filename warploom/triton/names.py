@@ -14,7 +14,7 @@ from warploom.runtime.doors import Module
 _BLACKWELL = "a format of other chips"
 
 _NO_ORDER = "results of `can_reorder=True` keep their order"
-_PRECISION = "float32 by 'ieee' takes float64, by 'bf16x3' and 'bf16x6' is refused"
+_PRECISION = "float32 by 'bf16x3' and 'bf16x6' is refused"
 
 MODULES = {
     "triton": Module(

@@ -19,7 +19,7 @@ from warploom.frontend.language.shape import axis_of, expand_dims, full, places_
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, accumulator, bf16, f16, f32, f64, i32, u32
+from warploom.ir.types import DType, accumulator, bf16, f16, f32, i32, u32
 
 __all__ = [
     "argmax", "argmin", "cumprod", "cumsum", "dot", "max", "min", "softmax", "sum", "xor_sum",
@@ -42,10 +42,10 @@ def dot(
 
     Sums are made in f32, of float64 in f64, of 8-bit integers in i32.  input_precision says how f32 operands
     are multiplied: 'tf32' (the default, also allow_tf32=True) ignores their lowest 13 bits; 'tf32x3' adds
-    products with what these held, which is nearly as precise as f32; 'ieee' (allow_tf32=False) multiplies and
-    adds in f64, which is exacter than f32.  max_num_imprecise_acc: FP8 partial sums are added to acc in full
-    f32 at least every so many elements of K (0: as None, not before the end).  out_dtype: of the result (f32
-    or f16; of integers i32, of float64 f64) where there is no acc.
+    products with what these held, which is nearly as precise as f32; 'ieee' (allow_tf32=False) multiplies all
+    bits, and adds by fma, without tensor cores.  max_num_imprecise_acc: FP8 partial sums are added to acc in
+    full f32 at least every so many elements of K (0: as None, not before the end).  out_dtype: of the result
+    (f32 or f16; of integers i32, of float64 f64) where there is no acc.
     """
     emitter = current()
     one_of("dot-precision", "input_precision", input_precision, *PRECISIONS)
@@ -79,7 +79,7 @@ def dot(
         precision = input_precision or ("ieee" if allow_tf32 is False else "tf32")
         _check_f32(precision)
         if precision == "ieee":
-            return emitter.cast(_in_f64(input, other, wide), result)
+            attrs["ieee"] = True
         if precision == "tf32x3":
             wide = _corrections(input, other, wide)
     out = emitter.emit(tile.dot, input, other, wide, **attrs)
@@ -92,15 +92,8 @@ def _check_f32(precision: str) -> None:
         refuse(
             "dot-precision",
             f"input_precision={precision!r} for float32 operands: tensor cores multiply them as tf32",
-            "use 'tf32x3', which is nearly as precise as float32, 'tf32', or 'ieee', which takes float64",
+            "use 'tf32x3', which is nearly as precise as float32, 'tf32', or 'ieee', by fma without them",
         )
-
-
-def _in_f64(a: Operand, b: Operand, acc: Value) -> Value:
-    """acc + a @ b of f32 in f64: products of f32 are exact there."""
-    emitter = current()
-    wide = (emitter.cast(x, f64) for x in (a, b, acc))
-    return emitter.emit(tile.dot, *wide)
 
 
 def _corrections(a: Operand, b: Operand, acc: Value) -> Value:

@@ -1,7 +1,7 @@
-"""Matrix products of the tensor cores that run beside the threads: wgmma (outside elect; the replica is one
-warp group).
+"""Matrix products that read shared memory: those of the tensor cores that run beside the threads, wgmma
+(outside elect; the replica is one warp group), and the threads' own, fma.
 
-Semantics follow the PTX ISA, wgmma.mma_async.
+Semantics follow the PTX ISA, wgmma.mma_async and fma.
 """
 
 from __future__ import annotations
@@ -89,7 +89,6 @@ def packs(o: Op) -> bool:
     return o.kind is wgmma and isinstance(t := o.operands[0].type, Tile) and t.dtype.is_int
 
 
-PRODUCTS = frozenset((wgmma, dot))  # what computes at WARP, whichever unit does it
 ISSUING = frozenset((wgmma, wgmma_fence))  # a run of these goes on without a stop
 
 
@@ -98,11 +97,24 @@ def is_issued(o: Op) -> bool:
     return o.kind.family is Family.ISSUE and any(isinstance(v.type, InFlight) for v in o.results)
 
 
+@op(Family.SHARED, levels=HARDWARE, effect=Effect.READ)
+def fma(a: Shared, b: Shared, acc: Tile) -> Tile:
+    """acc + a @ b of f32 by the threads' own multiply-adds (PTX ISA, fma.rn), which read a (m, k) and
+    b (k, n) where they lie, in any order; of three axes each, that of every batch.  Each element is acc, to
+    which the products are added in the order of K, each with one rounding."""
+    for s in (a, b):
+        require(not s.lead and not s.peer, f"fma multiplies a slot of the CTA's own, not {s}")
+        require(s.dtype == f32, f"fma multiplies f32, not {s.dtype}", "dot-dtype")
+    out: Tile = dot.rule(Tile(a.shape, f32), Tile(b.shape, f32), acc, ieee=True)
+    return out
+
+
 @op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def wgmma_commit() -> None:
     """wgmma.commit_group: closes the group of wgmmas issued so far."""
 
 
+PRODUCTS = frozenset((wgmma, fma, dot))  # what computes at WARP, whichever unit does it
 GROUPING = frozenset((wgmma_fence, wgmma_commit))  # what begins and ends a group of products
 
 

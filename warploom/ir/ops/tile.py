@@ -296,6 +296,7 @@ def dot(
     *scales: Tile,
     max_imprecise: int | None = None,
     transposed: bool = False,
+    ieee: bool = False,
     unit: str | None = None,
 ) -> Tile:
     """acc + a @ b in acc's dtype: f64 for f64, f32 for other floats, i32 (which wraps) for 8-bit
@@ -307,8 +308,9 @@ def dot(
     At WARP it is done in registers, by the target's matrix unit of the instruction `unit`, which completes in
     order (PTX ISA, "mma").
     f32 operands are multiplied as tf32: their lowest 13 bits don't count (PTX ISA, "wgmma.mma_async",
-    precision and rounding).  `max_imprecise`: FP8 partial sums are added to acc in full float32 at least
-    every so many elements of K.  `transposed`: it is the transpose of the kernel's own.
+    precision and rounding).  `ieee`: they do, and products are added by fma.  `max_imprecise`: FP8 partial
+    sums are added to acc in full float32 at least every so many elements of K.  `transposed`: it is the
+    transpose of the kernel's own.
     """
     for name, t in (("a", a), ("b", b)):
         require(isinstance(t, Tile), f"dot's {name} is no tile but {t}", "dot-operand")
@@ -332,6 +334,7 @@ def dot(
     (*batch, m, k), (*batch_b, k2, n) = a.shape, b.shape
     require(k == k2, f"dot operands disagree on K: a is {m}x{k}, b is {k2}x{n}", "dot-shape")
     require(batch == batch_b, f"dot operands disagree on the batch: {a} and {b}", "dot-shape")
+    require(not ieee or a.dtype == f32, f"dot takes f32 as IEEE has it, not {a.dtype}", "dot-dtype")
     sums = f32 if scales else accumulator(a.dtype)
     require(len(scales) in (0, 2), f"dot takes scales of both operands, not {len(scales)}")
     for s, rows in zip(scales, (m, n), strict=False):

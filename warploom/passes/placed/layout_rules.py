@@ -17,6 +17,7 @@ from warploom.ir.rules import Rules
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout import (
     Layout,
+    fma_acc,
     mma_operand,
     mma_scales,
     transposing,
@@ -390,6 +391,21 @@ def _dotted(t: TaskLayouts, o: Op) -> Settled:
     return Settled(_fragments(t, o), (_sums(t, o),))
 
 
+def _fuses(t: TaskLayouts, o: Op) -> None:
+    """Threads read operands in vectors: of elements of the accumulator where they are adjacent so."""
+    a, b = (v.typed(Shared) for v in o.operands[:2])
+    shape = shape_of_tile(o.result)
+    adjacent = a.inner == len(shape) - 2, b.inner == len(shape) - 1
+    layout = t.fused.setdefault(shape, fma_acc(shape, adjacent, t.warps))
+    t.needs(o.operands[2], layout)
+    t.needs(o.result, layout)
+
+
+def _fused(t: TaskLayouts, o: Op) -> Settled:
+    layout = t.fused[shape_of_tile(o.result)]
+    return Settled((None, None, layout), (layout,))
+
+
 def _agrees(t: TaskLayouts, o: Op, v: Value, needed: Layout) -> None:
     """Refuses an instruction that takes one layout only on a value that a line gives another."""
     made = t.facts.maker(v)
@@ -479,6 +495,7 @@ RULES: Rules[LayoutRule] = Rules(
         **dict.fromkeys((mma.in_flight, mma.wgmma_wait), _ACCUMULATOR),
         mma.no_acc: following(_accumulates, _loaded),
         mma.wgmma: LayoutRule(_multiplies, _multiplied),
+        mma.fma: LayoutRule(_fuses, _fused),
         **dict.fromkeys(control.LOOPS, _LOOP),
         control.if_: LayoutRule(_passes_on, _chosen),
         control.printf: LayoutRule(_equal, _printed),

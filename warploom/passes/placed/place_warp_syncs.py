@@ -36,7 +36,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _WRITES = engines.COPIES_PIECES | {smem.shared_store, *smem.BY_ELEMENT}
-_READS = frozenset({smem.shared_load, smem.shared_atomic})
+_READS = frozenset({smem.shared_load, smem.shared_atomic, mma.fma})
 _ORDINARY = _WRITES | _READS
 _ASYNCHRONOUS = engines.COPIES_BOXES | {mma.wgmma}
 

@@ -136,6 +136,7 @@ class TaskLayouts:
     stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
     chained: bool = False  # does a dot in registers multiply what is computed there?
     given: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators, by a line
+    fused: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators of fma
     loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
     scanned: set[Value] = field(default_factory=set)
 

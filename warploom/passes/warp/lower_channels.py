@@ -292,6 +292,6 @@ def needs_registers(structure: Structure, v: Value, target: Target, warps: int) 
     return any(
         needs_registers(structure, o.result, target, warps)
         if rings.is_view(o)
-        else not in_place(o, v) or not doing(o, target, warps).reads_shared
+        else not in_place(o, v) or not doing(o, target, warps).is_async
         for o in users
     )

@@ -39,7 +39,7 @@ from warploom.passes.warp import (
 from warploom.passes.warp import ring_protocol as protocol
 from warploom.schedule import rings
 from warploom.schedule.model import Schedule, StorePlan, TaskPlan
-from warploom.target import Target
+from warploom.target import MatrixUnit, Target
 
 
 def partition_code(func: Func, schedule: Schedule, target: Target) -> Func:
@@ -57,6 +57,7 @@ class _Partition:
     top: Builder = field(default_factory=Builder)
     maps: dict[str, Value] = field(default_factory=dict)  # store id -> tensor map
     staging: dict[str, select_instructions.Staging] = field(default_factory=dict)
+    operands: dict[tuple[str, int], select_instructions.Staging] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
@@ -155,10 +156,13 @@ class _Partition:
         name: str = made.attrs["name"]
         return name
 
-    def operand_staging(self, o: Op, replicas: int) -> select_instructions.Staging:
-        if o.id not in self.staging:
-            self.staging[o.id] = select_instructions.operand_staging(self.top, o, replicas)
-        return self.staging[o.id]
+    def operand_staging(
+        self, o: Op, axis: int, unit: MatrixUnit, replicas: int
+    ) -> select_instructions.Staging:
+        if (o.id, axis) not in self.operands:
+            made = select_instructions.operand_staging(self.top, o, axis, unit, replicas)
+            self.operands[o.id, axis] = made
+        return self.operands[o.id, axis]
 
 
 @dataclass(eq=False)
@@ -387,25 +391,44 @@ class _Writer:
             operands = (left, right, self.get(acc), *scales)
             self.env[o.result] = select_instructions.in_registers(b, o, unit, operands)
             return
+        if not unit.is_async:
+            operands = (*self.in_shared(o, unit, (0, 1), b), self.get(acc))
+            self.env[o.result] = select_instructions.by_threads(b, o, operands)
+            return
         a = self.readable(left, True) or self.in_registers(left, b)
-        right_place = self.readable(right, False)
-        if right_place is None:
-            staging = self.shared.operand_staging(o, self.plan.replicas)
-            value = self.in_registers(right, b)
-            replica = self.replica_id(b)
-            right_place = select_instructions.stage_operand(b, staging, replica, value)
+        (right_place,) = self.in_shared(o, unit, (1,), b)
         zero = build.is_zero(acc, self.shared.structure.maker)
         columns = self.shared.promoted.get(o.id)
         self.env[o.result] = select_instructions.dot(
             b, o, a, right_place, self.get(acc), zero, columns
         )
 
-    def readable(self, v: Value, is_a: bool) -> Value | None:
-        """Where wgmma can read operand v in place."""
+    def in_shared(self, o: Op, unit: MatrixUnit, axes: tuple[int, ...], b: Builder) -> list[Value]:
+        """Where a unit reads a dot's left (axis 0) and right (axis 1) operands; what is not there yet is
+        written there first."""
+        found = {axis: self.readable(o.operands[axis], axis == 0, unit) for axis in axes}
+        staged = [
+            (
+                axis,
+                self.shared.operand_staging(o, axis, unit, self.plan.replicas),
+                self.in_registers(o.operands[axis], b),
+            )
+            for axis, place in found.items()
+            if place is None
+        ]
+        if staged:
+            given = [x[1:] for x in staged]
+            places = select_instructions.stage_operands(b, given, self.replica_id(b), unit)
+            found |= dict(zip((x[0] for x in staged), places, strict=True))
+        return [place for place in found.values() if place is not None]
+
+    def readable(self, v: Value, is_a: bool, unit: MatrixUnit | None = None) -> Value | None:
+        """Where a unit (None: wgmma) can read operand v in place."""
         place = self.places.get(v)
         if place is None or not isinstance(place.type, Shared):
             return None
-        return place if select_instructions.readable(place.type, is_a) else None
+        anyhow = unit is not None and not unit.is_async
+        return place if anyhow or select_instructions.readable(place.type, is_a) else None
 
     def in_registers(self, v: Value, b: Builder) -> Value:
         if v in self.env or v not in self.places:

@@ -1,7 +1,8 @@
-"""Dots as wgmma, stores of dots' results through TMA: the part of partition_code that knows instructions.
+"""Dots as wgmma or fma, stores of dots' results by TMA: the part of partition_code that knows instructions.
 
 dot:     wgmma_fence, wgmma, wgmma_commit, wgmma_wait {pending=0}.  a and b are read in place from their
          slots; an a computed in registers stays there, a b computed in registers goes to shared memory.
+         Or fma, which reads both in place; what is computed in registers goes to shared memory.
 store:   chunk by chunk: registers → staging, fence_async, wait until the next chunk's staging was read,
          one barrier (which says both), tma_store by one thread.  The last stores are waited for at the
          end of the task; the next tile's loads run meanwhile.
@@ -29,6 +30,13 @@ from warploom.target import MatrixUnit
 def in_registers(b: Builder, o: Op, unit: MatrixUnit, operands: Iterable[Value]) -> Value:
     """Dot o of these operands by a unit that reads registers and completes in order."""
     done: Value = tile.dot(b, *operands, unit=unit.instruction, hint=o.result.hint)
+    b.ops[-1] = b.ops[-1].with_(id=o.id)
+    return done
+
+
+def by_threads(b: Builder, o: Op, operands: Iterable[Value]) -> Value:
+    """Dot o of these operands, two of them in shared memory, by the threads' own multiply-adds."""
+    done: Value = mma.fma(b, *operands, hint=o.result.hint)
     b.ops[-1] = b.ops[-1].with_(id=o.id)
     return done
 
@@ -109,32 +117,46 @@ class Staging:
     chunk: tuple[int, ...] = ()  # of a store
 
 
-def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
-    """Room for a dot's right operand that is computed in registers."""
-    t = o.operands[1].typed(Tile)
-    inner = 0 if mma.only_k_major(t.dtype) or t.shape[1] * t.dtype.bytes % 32 else 1
-    row = t.shape[1] if inner else rings.promotion_step(o)
+def operand_staging(top: Builder, o: Op, axis: int, unit: MatrixUnit, replicas: int) -> Staging:
+    """Room for a dot's left (axis 0) or right (axis 1) operand that is computed in registers, as its unit
+    reads it."""
+    t = o.operands[axis].typed(Tile)
+    rows, columns = t.shape[-2:]
+    inner = len(t.shape) - 1
+    swizzle = swizzle_for(columns * t.dtype.bytes, rows)
+    if unit.is_async and (mma.only_k_major(t.dtype) or columns * t.dtype.bytes % 32):
+        inner, swizzle = 0, swizzle_for(rings.promotion_step(o) * t.dtype.bytes, columns)
+    if len(t.shape) > 2 and rows % 8:
+        swizzle = 0  # as rings.item_layout
     place = smem.shared_alloc(
         top,
-        name=f"operand_{o.id.replace('/', '_')}",
+        name=f"{('left', 'operand')[axis]}_{o.id.replace('/', '_')}",
         lead=(replicas,),
         shape=t.shape,
         dtype=t.dtype,
         inner=inner,
-        swizzle=swizzle_for(row * t.dtype.bytes, t.shape[1 - inner]),
-        hint="operand_smem",
+        swizzle=swizzle,
+        hint=f"{('left', 'operand')[axis]}_smem",
     )
     return Staging(place, 1)
 
 
-def stage_operand(b: Builder, staging: Staging, replica: Value, value: Value) -> Value:
-    """Writes a right operand to shared memory: behind the readers of the one before, before wgmma."""
-    place: Value = smem.shared_slot(b, staging.place, replica, hint="operand")
-    smem.group_sync(b, scope="replica")
-    smem.shared_store(b, place, value)
-    smem.fence_async(b)
-    smem.group_sync(b, scope="replica")
-    return place
+def stage_operands(
+    b: Builder, staged: Iterable[tuple[Staging, Value]], replica: Value, unit: MatrixUnit
+) -> list[Value]:
+    """Writes operands to shared memory: after the readers of those before, before the unit reads."""
+    slots = [
+        (smem.shared_slot(b, s.place, replica, hint=s.place.hint.removesuffix("_smem")), value)
+        for s, value in staged
+    ]
+    if slots:
+        smem.group_sync(b, scope="replica")
+        for place, value in slots:
+            smem.shared_store(b, place, value)
+        if unit.is_async:
+            smem.fence_async(b)
+        smem.group_sync(b, scope="replica")
+    return [place for place, _ in slots]
 
 
 def store_staging(
