@@ -4,6 +4,7 @@ Imports nothing of the IR.
 """
 
 from warploom.layout.atoms import (
+    along_axis,
     blocked,
     coalesced,
     is_wgmma_acc,
@@ -24,6 +25,7 @@ from warploom.layout.linear import Layout
 
 __all__ = [
     "Layout",
+    "along_axis",
     "blocked",
     "coalesced",
     "fma_acc",

@@ -126,6 +126,38 @@ def coalesced(
     return blocked(shape, inner, vector, warps)
 
 
+def along_axis(
+    shape: tuple[int, ...], axis: int, inner: int, vector: int, warps: int
+) -> Layout | None:
+    """A layout for coalesced access in which each thread has as much of `axis`, another than `inner`, as can
+    be, all in a row: lanes and then warps share out the other axes, and the axis only where more of them are
+    left.  None for sizes that are no powers of two."""
+    rank = len(shape)
+    if any(n & (n - 1) for n in shape) or vector > shape[inner]:
+        return None
+    covered = [vector if a == inner else 1 for a in range(rank)]
+    order = [inner, *(a for a in reversed(range(rank)) if a not in (axis, inner))]
+    bits = LANE_BITS + warps.bit_length() - 1
+    threads: list[Vector] = []
+    for at in order:
+        while len(threads) < bits and covered[at] < shape[at]:
+            threads.append(tuple(covered[at] if a == at else 0 for a in range(rank)))
+            covered[at] *= 2
+    run = shape[axis] >> (bits - len(threads))
+    if not run:
+        return None
+    for bit in range(bits - len(threads)):
+        threads.append(tuple(run << bit if a == axis else 0 for a in range(rank)))
+    unit = [
+        tuple(1 << i if a == inner else 0 for a in range(rank))
+        for i in range(vector.bit_length() - 1)
+    ]
+    repeats = _repeats((axis, run, 1), *((a, shape[a] // covered[a], covered[a]) for a in order))
+    return Layout(
+        shape, tuple(unit), tuple(threads[:LANE_BITS]), tuple(threads[LANE_BITS:]), repeats
+    )
+
+
 def whole(shape: tuple[int, ...], warps: int) -> Layout:
     """Every thread holds everything, in row-major order: what any reshape of a small tile can go through."""
     rank = len(shape)

@@ -231,6 +231,19 @@ def scan_layout(shape: tuple[int, ...], axis: int, warps: int) -> Layout:
     return blocked(shape, axis, vector, warps)
 
 
+def scan_cost(layout: Layout, axis: int) -> float:
+    """Instructions of a thread for a scan, about; infinite without a form.  What is in front of a run is
+    combined with all of it."""
+    form = scan_form(layout, axis)
+    if form is None:
+        return math.inf
+    copies = len(form.runs[0])
+    if not form.lanes and not form.warps and copies == 1:
+        return layout.registers
+    across = 2 * form.lanes + 2 * bool(form.lanes) + 2 * (1 << len(form.warps))
+    return 2 * layout.registers + len(form.runs) * copies * across
+
+
 def scan_scratch(layout: Layout, axis: int, itemsize: int) -> int:
     """Bytes of scratch for a scan: of each warp along the axis what it comes to, for each repetition and each
     element off the axis, where warps share it; else 0."""

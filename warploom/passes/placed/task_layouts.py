@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
@@ -14,8 +14,16 @@ from warploom.ir.core import Op, Region, Type, Value, walk
 from warploom.ir.ops import combine, smem, tile
 from warploom.ir.ops.control import LOOPS
 from warploom.ir.types import InFlight, Pointer, Tile
-from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc, mma_acc, warp_grid
-from warploom.layout.choose import sector_ratio
+from warploom.layout import (
+    Layout,
+    along_axis,
+    blocked,
+    coalesced,
+    is_wgmma_acc,
+    mma_acc,
+    warp_grid,
+)
+from warploom.layout.choose import scan_cost, sector_ratio
 
 Flow = Callable[[Layout], Layout | None]
 
@@ -138,7 +146,7 @@ class TaskLayouts:
     given: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators, by a line
     fused: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators of fma
     loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
-    scanned: set[Value] = field(default_factory=set)
+    scanned: dict[Value, int] = field(default_factory=dict)  # along which axis
 
     def __post_init__(self) -> None:
         self._count_loops(self.region, 0)
@@ -149,7 +157,7 @@ class TaskLayouts:
             if o.kind is tile.convert_layout and _is_accumulator(o.attrs["layout"]):
                 self.given[o.attrs["layout"].shape] = o.attrs["layout"]
             if o.kind in (tile.scan, combine.scan_by):
-                self.scanned |= set(o.operands)
+                self.scanned |= dict.fromkeys(o.operands, o.attrs["axis"])
             if o.kind is smem.shared_store:
                 self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
 
@@ -197,7 +205,7 @@ class TaskLayouts:
     def decide(self) -> None:
         """Every anchor in order of strength flows as far as nothing has been decided."""
         for strength, *_, v, layout in sorted(self.anchors, key=lambda a: a[:3]):
-            self._flood(v, self._for_stores(v, layout) if strength == LOADED else layout)
+            self._flood(v, self._for_uses(v, layout) if strength == LOADED else layout)
         rest = [v for v in defined(self.region) if tile_of(v.type) and v not in self.cheap]
         for v in sorted(rest, key=lambda v: -tile_of(v.type).size):  # type: ignore[union-attr]
             self._flood(v, self.default(v))
@@ -222,15 +230,18 @@ class TaskLayouts:
                     pending.append(w)
         return found
 
-    def _for_stores(self, v: Value, layout: Layout) -> Layout:
-        """A layout for what is loaded: that of a store of wider elements, which would write half sectors,
-        where the load moves whole ones either way, and not more often than the store.  Not where it is
-        scanned on the way: elements that lie in more runs take so many times the steps."""
+    def _for_uses(self, v: Value, layout: Layout) -> Layout:
+        """A layout for what is loaded: one for what it is scanned along, or that of a store of wider elements
+        that would write half sectors, where the load moves whole ones either way, and not more often than
+        the store."""
         shape, reached = shape_of_tile(v), self._reached(v, layout)
-        for w in reached if self.scanned.isdisjoint(reached) else ():
-            memory = self.written.get(w)
-            wider = memory is not None and memory.itemsize > self.loaded[v].itemsize
-            if memory is None or not wider or shape_of_tile(w) != shape:
+        stores = [(w, self.written[w]) for w in reached if w in self.written]
+        stores = [(w, memory) for w, memory in stores if shape_of_tile(w) == shape]
+        if axes := {self.scanned[w] for w in reached if w in self.scanned}:
+            memories = [self.loaded[v], *(memory for _, memory in stores)]
+            return self._for_scans(layout, axes, memories)
+        for w, memory in stores:
+            if memory.itemsize <= self.loaded[v].itemsize:
                 continue
             if self.loops.get(w, 0) < self.loops.get(v, 0):
                 continue
@@ -240,6 +251,25 @@ class TaskLayouts:
             if self.loaded[v].ratio(other) <= 1 == memory.ratio(other):
                 return other
         return layout
+
+    def _for_scans(self, layout: Layout, axes: set[int], memories: Sequence[Memory]) -> Layout:
+        """Of the layouts that move whole sectors the one that takes the fewest instructions to scan and to
+        move: elements that lie in more runs take so many times the steps."""
+        shape, inner = layout.shape, memories[0].inner
+        found = [layout]
+        for axis in axes - {inner}:
+            widest = layout.contiguous(inner)
+            vectors = [1 << n for n in range(widest.bit_length())]
+            made = (along_axis(shape, axis, inner, vector, self.warps) for vector in vectors)
+            found += [x for x in made if x is not None and memories[0].ratio(x) <= 1]
+
+        def cost(x: Layout) -> float:
+            moved = sum(
+                x.registers * m.ratio(x) / min(m.vector, x.contiguous(inner)) for m in memories
+            )
+            return moved + sum(scan_cost(x, axis) for axis in axes)
+
+        return min(found, key=cost)
 
     def of(self, v: Value) -> Layout:
         """The layout of a value, or one for a cheap value that has none."""
