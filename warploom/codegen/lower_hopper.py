@@ -513,7 +513,10 @@ def _pieces(n: int, widths: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _grid_release(e: Emitter, o: Op) -> None:
-    e.line(f"grid_release<{e.constant('LAST_WAVE', o.attrs['last'])}>();")
+    call = f"grid_release<{e.constant('LAST_WAVE', o.attrs['last'])}>();"
+    e.line(
+        f"if (threadIdx.x < {e.target.warp_size}) {call}" if o.attrs.get("by") == "warp" else call
+    )
 
 
 LOWER: dict[OpKind, Lowering] = {

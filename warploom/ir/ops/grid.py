@@ -17,7 +17,9 @@ def grid_wait() -> None:
 
 
 @op(Family.SIGNAL, levels=_PLACED, effect=Effect.SYNC, runs=Runs.ALL)
-def grid_release(*, last: int) -> None:
+def grid_release(*, last: int, by: str = "all") -> None:
     """griddepcontrol.launch_dependents by the `last` programs of the grid: the next grid may start once they
-    have come here and all others have ended (what ends counts as having released)."""
+    have come here and all others have ended (what ends counts as having released).  by: all threads of a
+    program, or its first "warp", which is enough."""
     require(last >= 1, f"a grid is released by one program at least, not {last}")
+    require(by in ("all", "warp"), f"a program releases by all threads or one warp, not {by}")
