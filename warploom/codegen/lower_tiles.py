@@ -191,6 +191,11 @@ def groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
     return [[r for r, i in enumerate(to) if i == j] for j in range(result.registers)]
 
 
+# Warps from which on their parts of a number are combined by the lanes of each warp: fewer are read by each
+# thread before two shuffles have returned.
+_SPREAD = 16
+
+
 def _across_warps(
     e: Emitter,
     layout: Layout,
@@ -208,6 +213,7 @@ def _across_warps(
     write = index[:, None, None] * elements + flat
     scratch = e.exchange(parts * elements * size)
     temp = Tile(result.shape, elem, result)
+    spread = elements == 1 and _SPREAD <= parts <= 32 and size >= 4
     for i in range(result.registers):
         where = at_register(e, write, i, size, "partial_at")
         text = store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
@@ -215,6 +221,13 @@ def _across_warps(
     e.exchanged()
     for i in range(result.registers):
         where = at_register(e, flat, i, size, "total_at")
+        if spread:  # a lane takes one part, or several lanes the same
+            lane = f"({e.use('lane')} & {parts - 1}) * {size}"
+            e.line(f"{part}[{i}] = {load_text(elem, f'{scratch} + {where} + {lane}')};")
+            for bit in range(len(bits)):
+                other = f"__shfl_xor_sync(~0u, {part}[{i}], {1 << bit})"
+                e.line(f"{part}[{i}] = {combine(f'{part}[{i}]', other)};")
+            continue
         if elements == 1 and elem.name == "f32" and parts % 4 == 0:
             values = _adjacent(e, f"{scratch} + {where}", parts)
         else:
