@@ -273,6 +273,8 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         for o in context.ops
         if o.id
     }
+    in_rings = {i for c in channels for i in c.all_items}
+    running = prefetch.plans(context, in_rings) if not specialized and replicas == 1 else ()
     late = any(c.depth > 1 for c in channels)
     if any(partition.unit(o).is_async for o in context.dots):
         context.because(
@@ -291,7 +293,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         channels=(*channels, *numbers),
         stores=stores,
         dots_in_flight=int(late),
-        pipelines=overlaps,
+        pipelines=(*overlaps, *running),
         delayed_reductions=consumer.deferred(context, partition, overlaps),
         hoisted_operands=consumer.held_operands(context, who, partition, registers),
         few_registers=context.headroom.few_registers

@@ -1,5 +1,6 @@
 """Which loads of a kernel without dots are hoisted before what their threads wait for, and which are
-prefetched: issued ahead of the iteration that uses them.  What they bring waits in registers.
+prefetched: issued ahead of the iteration that uses them.  What they bring waits in registers.  In a uniform
+kernel with dots loads are prefetched in loops that multiply nothing and read no ring.
 
 A row of numbers feeds no instruction that reads shared memory, so no ring carries it.  But where threads
 combine what they loaded (a reduction has barriers in it), nobody loads while all wait; and the C compiler
@@ -14,7 +15,7 @@ place is known there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Effect, Family, Op, Region, Value
@@ -34,11 +35,14 @@ MOST = 2  # iterations; a loop's body is written 2·n + 1 times
 _HARMLESS = (control.assume, control.device_assert, control.device_print)
 
 
-def plans(context: Context) -> tuple[PipelinePlan, ...]:
-    """The loads that run ahead in each loop that nothing is looped in."""
+def plans(context: Context, in_rings: Collection[str] = ()) -> tuple[PipelinePlan, ...]:
+    """The loads that run ahead in each loop that nothing is looped in, nor multiplied.  in_rings: those that
+    registers don't bring."""
     found = []
     for loop in context.ops:
         if loop.kind is not control.for_:
+            continue
+        if any(o.kind is tile.dot or o.id in in_rings for o in loop.all_ops):
             continue
         asked, budget = _asked(context, loop)
         if asked < 1:
