@@ -11,6 +11,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from warploom.check import Verdict
 from warploom.runtime.compiled import CompiledKernel
 
 bf16 = ml_dtypes.bfloat16
@@ -152,3 +153,108 @@ def test_a_scan_is_one_run_a_thread_and_no_branch() -> None:
     text = body(compiled)
     assert text.count("__shfl_up_sync(~0u, upto") == 6  # 32 lanes, and one to the next
     assert not [line for line in text.splitlines() if "if (" in line and "combine" in line]
+
+
+@wl.jit(do_not_specialize=["n"])
+def halved(x, y, stride_x, stride_y, n, COLUMNS: tl.constexpr, B: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    row, column = at // COLUMNS, at % COLUMNS
+    v = tl.load(x + row * stride_x + column, mask=at < n, other=0.0).to(tl.float32)
+    tl.store(y + row * stride_y + column, (v / 2).to(tl.bfloat16), mask=at < n)
+
+
+@pytest.mark.parametrize("n", [1536, 1531, 1027])
+def test_a_block_of_a_matrix_s_elements_moves_in_vectors_whatever_it_ends_at(n: int) -> None:
+    """One division a block, and its elements are adjacent: but for the last, eight move at once."""
+    x = np.random.default_rng(4).standard_normal((3, 768)).astype(bf16)
+    y = np.full((3, 512), 7, bf16)
+    compiled = simulated(halved, x, y, 768, 512, n, COLUMNS=512, B=256, grid=6, num_warps=1)
+    expected = np.full((3, 512), 7, bf16)
+    expected.reshape(-1)[:n] = (x[:, :512].reshape(-1).astype(np.float32) / 2).astype(bf16)[:n]
+    np.testing.assert_array_equal(y.astype(np.float32), expected.astype(np.float32))
+    text = body(compiled)
+    assert "load_part128" in text and text.count("/ 512") == 1
+
+
+@wl.jit
+def stepped(q, d, out, n, BT: tl.constexpr, COLUMNS: tl.constexpr):
+    t, c = tl.arange(0, BT), tl.arange(0, COLUMNS)
+    rows = tl.load(q + t[:, None] * COLUMNS + c[None, :])
+    weights = tl.load(d + t[:, None] * BT + t[None, :])
+    total = tl.zeros((BT, COLUMNS), tl.float32)
+    for j in range(0, tl.minimum(BT, n)):
+        row = tl.gather(rows, tl.full((1, COLUMNS), j, tl.int16), 0)
+        weight = tl.gather(weights, tl.full((BT, 1), j, tl.int16), 1)
+        total += tl.where(t[:, None] >= j, weight * row, 0.0)
+    tl.store(out + t[:, None] * COLUMNS + c[None, :], total)
+
+
+def test_what_a_loop_gathers_rows_of_is_stored_once() -> None:
+    rng = np.random.default_rng(5)
+    q = rng.standard_normal((16, 64)).astype(np.float32)
+    d = rng.standard_normal((16, 16)).astype(np.float32)
+    out = np.zeros((16, 64), np.float32)
+    compiled = simulated(stepped, q, d, out, 11, BT=16, COLUMNS=64, num_warps=8)
+    exact = np.tril(d)[:, :11] @ q[:11]
+    np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-5)
+    assert body(compiled).count("__syncthreads") == 1
+    assert compiled.check().verdict is Verdict.PROVED
+
+
+@wl.jit
+def accumulated(x, out, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    r, c = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    at, mask = r[:, None] * COLUMNS + c[None, :], (r < n)[:, None]
+    v = tl.load(x + at, mask=mask, other=0).to(tl.float32)
+    tl.store(out + at, tl.cumsum(v, 0, reverse=True), mask=mask)
+
+
+@pytest.mark.parametrize("columns", [32, 64])
+def test_a_scan_along_rows_crosses_few_lanes(columns: int) -> None:
+    x = np.random.default_rng(6).standard_normal((64, columns)).astype(bf16)
+    out = np.zeros((64, columns), np.float32)
+    compiled = simulated(accumulated, x, out, 59, ROWS=64, COLUMNS=columns, num_warps=2)
+    exact = np.cumsum(x[:59].astype(float)[::-1], 0)[::-1]
+    np.testing.assert_allclose(out[:59], exact, rtol=1e-4, atol=1e-4)
+    assert body(compiled).count("__shfl") < 16
+
+
+@wl.jit
+def found(x, table, out, N: tl.constexpr, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + at)
+    low, high = tl.zeros((B,), tl.int32), tl.full((B,), N, tl.int32)
+    left = N + 1
+    while left > 1:
+        middle = (low + high) // 2
+        above = v > tl.load(table + middle, mask=middle < N, other=0.0)
+        low = tl.where(above & (middle < N), middle + 1, low)
+        high = tl.where(above, high, middle)
+        left = (left + 1) // 2
+    tl.store(out + at, low)
+
+
+def test_a_binary_search_over_a_known_table_is_no_loop() -> None:
+    rng = np.random.default_rng(7)
+    x, table = (
+        rng.standard_normal(256).astype(np.float32),
+        np.linspace(-2, 2, 100, dtype=np.float32),
+    )
+    out = np.zeros(256, np.int32)
+    compiled = simulated(found, x, table, out, N=100, B=128, grid=2)
+    np.testing.assert_array_equal(out, np.searchsorted(table, x))
+    assert "while" not in body(compiled)
+
+
+@wl.jit
+def smallest(x, out, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + tl.program_id(0), tl.min(tl.load(x + at), 0))
+
+
+def test_warps_parts_of_a_number_are_combined_by_lanes() -> None:
+    x = np.random.default_rng(8).integers(-1000, 1000, (2, 2048)).astype(np.int32)
+    out = np.zeros(2, np.int32)
+    compiled = simulated(smallest, x, out, B=2048, grid=2, num_warps=16)
+    np.testing.assert_array_equal(out, x.min(1))
+    assert body(compiled).count("__shfl") == 9

@@ -103,10 +103,10 @@ CASES = {
              ["%0 = num_programs() {axis=0} : i32", "%r = for(%x, %y, %0, %x) : i32 do (%a: i32, %a_1: i32) {",
               "%n = add(%a, %0) : i32", "yield(%n)", "}", KEEP]),
     "a while that counts in halves": (
-             "%h = const() {value=0.5, dtype=f32}\n%z = const() {value=0.0, dtype=f32}\n"
+             "%h = const() {value=0.5, dtype=f32}\n%z = const() {value=-9.0, dtype=f32}\n"
              "%r, %w = while(%x, %z) : i32, f32 do (%i: i32, %a: f32) {\n%c = lt(%a, %h)\nyield(%c, %i, %a)\n"
              "} do (%i: i32, %a: f32) {\n%m = mul(%i, %y)\n%n = add(%a, %h)\nyield(%m, %n)\n}",
-             ["%h = const() {value=0.5, dtype=f32} : f32", "%z = const() {value=0.0, dtype=f32} : f32",
+             ["%h = const() {value=0.5, dtype=f32} : f32", "%z = const() {value=-9.0, dtype=f32} : f32",
               "%r, %w = while(%x, %z) : i32, f32 do (%i: i32, %a: f32) {", "%c = lt(%a, %h) : i1",
               "yield(%c, %i, %a)", "} do (%i: i32, %a: f32) {", "%m = mul(%i, %y) : i32",
               "%n = add(%a, %h) : f32", "yield(%m, %n)", "}", KEEP]),

@@ -37,6 +37,7 @@ from warploom.passes.tile.canonicalize import canonicalize, number_ops
 from warploom.passes.tile.convert_ifs import convert_ifs
 from warploom.passes.tile.decode_scaled_dots import decode_scaled_dots, has_scaled_dots
 from warploom.passes.tile.deduplicate_loads import deduplicate_loads
+from warploom.passes.tile.divide_blocks import divide_blocks, has_quotients
 from warploom.passes.tile.hoist_stores import has_no_dots, hoist_stores
 from warploom.passes.tile.partition_ctas import partition_ctas
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
@@ -54,6 +55,7 @@ from warploom.passes.warp.order_atomics import order_atomics
 from warploom.passes.warp.partition_code import partition_code
 from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
+from warploom.passes.warp.slice_gathers import has_gathers, slice_gathers
 from warploom.passes.warp.specialize_stores import specialize_stores
 from warploom.passes.warp.stagger_epilogues import stagger_epilogues
 from warploom.schedule.clusters import choose_cluster
@@ -203,6 +205,8 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _canonical(Level.TILE),
     _row(peel_single_trip_loops, Level.TILE, _one_trip),
     _canonical(Level.TILE, lambda f, r: r.last == "peel_single_trip_loops"),
+    _row(divide_blocks, Level.TILE, lambda f, r: has_quotients(f)),
+    _canonical(Level.TILE, lambda f, r: r.last == "divide_blocks"),
     Pass(
         "strip_mine_rows",
         lambda f, r: strip_mine_rows(f, r.knobs, r.target),
@@ -249,6 +253,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(broadcast_scalars, Level.WARP),
     replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
+    _row(slice_gathers, Level.WARP, lambda f, r: r.schedule is not None and has_gathers(f)),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
     _row(assign_layouts, Level.WARP),

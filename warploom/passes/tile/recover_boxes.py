@@ -30,7 +30,9 @@ func.attrs["nonnegative"] (indices): a launch with a negative one uses a variant
 Where only a launch's arguments are missing (strides and places that the program reads from memory, as the
 products of a group have them), the access is a box of a view of its own, whose base is the tile's corner.
 TMA can't have it; but units of 16 bytes can be moved wherever they begin.  Only in kernels with dots, and
-where nothing tells of adjacent elements that 4 bytes are aligned: else pointers do as well.
+where nothing tells of adjacent elements that 4 bytes are aligned: else pointers do as well.  Without dots,
+where adjacent elements are aligned and only the mask may end among them: a box moves all but its last ones
+together.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from dataclasses import dataclass, field
 from warploom.analysis.access import BOX_ALIGNMENT
 from warploom.analysis.affine_tiles import AffineTiles, Iteration, Trips, values_of
 from warploom.analysis.boxes import MAX_RANK, Box, NoBoxError, extra_axes, find_box, local_box
-from warploom.analysis.contiguity import run_of
+from warploom.analysis.contiguity import groups, run_of
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value, walk
@@ -129,11 +131,14 @@ class _Rewriter:
 
     def local(self, o: Op) -> bool:
         """Should an access be a box of a view of its own rather than one by pointers?"""
-        return self.has_dots and len(shape_of(o.operands[0].type)) == 2 and self.together(o) < 4
+        rank = len(shape_of(o.operands[0].type))
+        if self.has_dots:
+            return rank == 2 and self.together(o) < 4
+        return rank == 1 and self.together(o) < self.together(o, masked=False)
 
-    def together(self, o: Op) -> int:
-        """Bytes that access o by pointers moves at once."""
-        run = run_of(self.facts, o)
+    def together(self, o: Op, masked: bool = True) -> int:
+        """Bytes that access o by pointers moves at once, with its mask or as if it had none."""
+        run = run_of(self.facts, o) if masked else groups(self.facts, o.operands[0], ())
         return pointee_of(o.operands[0].type).bytes * (run[1] if run else 1)
 
     def user_view(self, o: Op, b: Builder) -> None:

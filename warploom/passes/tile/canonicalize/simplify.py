@@ -18,6 +18,7 @@ from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import inline, substitute
 from warploom.ir.types import DType, Tile, dtype_of, i1
 from warploom.passes.tile.canonicalize.unit_axes import simplify_units
+from warploom.passes.tile.canonicalize.unroll_whiles import unroll_while
 
 Replacement = Sequence[Value] | None
 
@@ -331,7 +332,8 @@ class Simplifier:
         return o.attrs.get("num_stages") is None and not o.attrs.get("warp_specialize")
 
     def _while(self, o: Op, b: Builder) -> Replacement:
-        return self._without_constants(o, b) or self._counted(o, b)
+        found = self._without_constants(o, b) or self._counted(o, b)
+        return found or (unroll_while(o, b, self.number) if self.at_tile else None)
 
     def _without_constants(self, o: Op, b: Builder) -> Replacement:
         """A loop without the values that no iteration changes."""
