@@ -30,6 +30,12 @@ NVRTC_SECONDS = 60.0
 # have (255 of 4 bytes).  Other schedules and limits move some dozens of registers; a kernel of such spills is
 # too large for its threads, and its compilation takes seconds.
 HOPELESS_SPILLS = 4 * 255 * 4
+# Bytes of spills that cost less than half of the programs that share a multiprocessor: a quarter of a
+# thread's registers, once each.
+LIGHT_SPILLS = 256
+# Of a thread's registers what tiles are estimated to take where the first build already holds less: of
+# kernels that are less far over the limit some don't spill.
+FAR_OVER = 1.4
 # Threads of a multiprocessor beyond which registers serve better where loops only load and add: sums of
 # columns with 48 a thread wait for each load in turn, with 80 they have all on their way
 # (docs/log/2026-11-21-occupancy-and-registers.md).
@@ -59,6 +65,24 @@ class Built:
     def badness(self) -> tuple[int, int]:
         """What to keep low: advisories, then spills."""
         return len(self.resources.advisories), self.resources.spill_bytes
+
+    @property
+    def resident(self) -> int:
+        """Programs that share a multiprocessor."""
+        return self.request.machine().resident(
+            self.plan.threads, self.resources.registers, self.plan.shared_bytes
+        )
+
+    def is_better(self, other: Built) -> bool:
+        """Is it to be kept rather than `other`?  Few spills are, with twice as many programs side by side."""
+        advised, spilled = self.badness
+        others, most = other.badness
+        if advised == others and max(spilled, most) <= LIGHT_SPILLS:
+            if self.resident >= 2 * other.resident:
+                return True
+            if other.resident >= 2 * self.resident:
+                return False
+        return self.badness < other.badness
 
 
 @dataclass
@@ -127,6 +151,10 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
             lowered = attempt.lower_again(first, is_new) if first else attempt.lower()
             if lowered is None:
                 continue
+            if first is None and headrooms and _is_far_over(lowered, request.machine()):
+                first = lowered  # it would spill: the next holds less
+                tried.append(_applied(lowered.schedule))
+                continue
             first = first or lowered
             tried.append(_applied(lowered.schedule))
             text = _text(attempt, lowered)
@@ -144,14 +172,24 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
             refusal = refusal or e
             continue
         search.add(found)
-        if best is None or found.badness < best.badness:
+        if best is None or found.is_better(best):
             best = found
-        if best.badness == (0, 0):
+        if found.badness == (0, 0):
             break
     if best is None:
         assert refusal is not None
         raise refusal
     return best, search
+
+
+def _is_far_over(lowered: Lowered, target: Target) -> bool:
+    """Do a task's tiles take so many more registers than a thread has that ptxas need not be asked?"""
+    from warploom.ir.ops import task, tile
+    from warploom.passes.placed.register_pressure import Pressure, limit_of
+
+    most = FAR_OVER * limit_of(target)
+    regions = (r for o in task.phases(lowered.placed) for r in o.regions)
+    return any(r.by_kind.get(tile.dot) and Pressure(r).peak(r) > most for r in regions)
 
 
 def _applied(schedule: Schedule) -> Schedule:

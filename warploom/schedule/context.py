@@ -28,7 +28,8 @@ class Context:
     """A canonical, numbered TILE function with what is asked of it, and the reasons recorded until now.
 
     headroom: registers to leave beyond the estimate.  ctas_per_sm: occupancy; the target is one CTA's
-    part of a multiprocessor.  held: where shared memory is short, loads that get no slots.
+    part of a multiprocessor.  held: where shared memory is short, loads that get no slots.  crowded: so few
+    programs share a multiprocessor that wider loads of loops with dots go to registers.
     """
 
     func: Func
@@ -38,6 +39,7 @@ class Context:
     reasons: list[Reason] = field(default_factory=list)
     ctas_per_sm: int = 1
     held: frozenset[str] | None = None
+    crowded: bool = False
 
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
@@ -58,6 +60,12 @@ class Context:
         """The same where these loads go to registers, whoever uses them."""
         other = self.afresh()
         other.held = (self.held or frozenset()) | {*loads}
+        return other
+
+    def in_registers(self) -> Context:
+        """The same with wider loads in registers, where a uniform kernel's slots keep other programs away."""
+        other = self.afresh()
+        other.crowded = True
         return other
 
     def sharing(self, n: int) -> Context:

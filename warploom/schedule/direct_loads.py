@@ -23,7 +23,7 @@ MOST_WORDS = 32  # a thread keeps of one load
 # gla's chunk_gla_fwd_A_kernel_intra_sub_inter took 88 us instead of 66; of 4 and 8 others were faster.
 BETWEEN_DOTS = 8
 IN_PLACE = 8  # the same, of an operand that a dot reads as it is
-SPILLED = 16  # the same, where ptxas spilled
+CROWDED = 16  # the same, where ptxas spilled, or slots let too few programs onto the multiprocessor
 SYNCHRONIZATIONS = 4  # of a step of a ring
 
 
@@ -38,8 +38,8 @@ def why_direct(context: Context, o: Op) -> str | None:
     around = context.structure.loops(o)
     dots = any(x.kind is tile.dot for p in around for r in p.regions for x in r.all_ops)
     most = BETWEEN_DOTS if dots else MOST_WORDS
-    if context.headroom.consumer:
-        most = SPILLED
+    if context.headroom.consumer or context.crowded:
+        most = CROWDED
     if words is None or words > most:
         return None
     cost, threads = context.target.cost, context.knobs.num_warps * context.target.warp_size

@@ -123,32 +123,38 @@ def _units(body: Region, cost: CostTable) -> dict[str, float]:
 
 def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, target: Target) -> Form:
     """The form of a schedule whose computing threads need so many registers."""
+    main = schedule.tasks[0]
+    groups = max(1, target.warp_size * main.warps * main.replicas // target.group_threads)
+    overlaps = any(p.loop == work.loop.id for p in schedule.pipelines)
+    beside = _beside(accesses, schedule, work)
+    apart = work.walks or work.steps is None
+    fit = resident(accesses, schedule, need, target, apart)
+    return Form(schedule.specialized, groups, max(1, fit), overlaps, beside)
+
+
+def resident(
+    accesses: Accesses, schedule: Schedule, need: int, target: Target, apart: bool = False
+) -> int:
+    """How many programs share a multiprocessor, of threads that need so many registers.  apart: staging lies
+    beside the slots, as these are full to the end; else where they were (`allocate_shared`)."""
     structure = accesses.structure
     slots = {o.id: rings.slot_bytes(o.result) for o in structure.ops if o.id and o.loads}
     barriers = 16  # bytes a slot, two of them
     shared = sum(
         c.depth * (barriers + sum(slots.get(i, 0) for i in c.items)) for c in schedule.channels
     )
-    shared += clusters.sum_bytes(accesses.func)
-    main = schedule.tasks[0]
+    main, staging = schedule.tasks[0], 0
     stores = {o.id: o for o in structure.ops if o.kind is tile.store_box}
     for s in schedule.stores:
         if s.via == "tma":
             size = dtype_of(stores[s.op].operands[1].type).bytes
-            shared += s.buffers * s.chunk[0] * s.chunk[1] * size * main.replicas
+            staging += s.buffers * s.chunk[0] * s.chunk[1] * size * main.replicas
+    shared = shared + staging if apart else max(shared, staging)
+    shared += clusters.sum_bytes(accesses.func)
     threads = sum(target.warp_size * t.warps * t.replicas for t in schedule.tasks)
     entry = target.entry_registers(threads * schedule.ctas_per_sm)
     given = any(t.registers is not None for t in schedule.tasks)
-    registers = entry if given else min(entry, -(-need // 8) * 8)
-    resident = min(
-        target.shared.per_sm // (shared + target.shared.reserved),
-        target.registers.per_sm // (threads * registers),
-        target.grid.threads_per_sm // threads,
-    )
-    groups = max(1, target.warp_size * main.warps * main.replicas // target.group_threads)
-    overlaps = any(p.loop == work.loop.id for p in schedule.pipelines)
-    beside = _beside(accesses, schedule, work)
-    return Form(schedule.specialized, groups, max(1, resident), overlaps, beside)
+    return target.resident(threads, entry if given else min(entry, need), shared)
 
 
 def _beside(accesses: Accesses, schedule: Schedule, work: Work) -> float:

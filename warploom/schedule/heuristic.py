@@ -14,10 +14,9 @@ from dataclasses import replace
 
 from warploom.analysis import single_trip
 from warploom.errors import CompileError, SharedMemoryError
-from warploom.ir.core import Func, Op
+from warploom.ir.core import Func
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
-from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule import (
     consumer,
     epilogues,
@@ -30,6 +29,7 @@ from warploom.schedule import (
 )
 from warploom.schedule.consumer_partition import partition_consumer
 from warploom.schedule.context import Context
+from warploom.schedule.limits import check_dot_types, check_limits
 from warploom.schedule.memory import (
     Memory,
     fillings,
@@ -50,11 +50,13 @@ from warploom.schedule.model import (
 from warploom.schedule.resources import Headroom
 from warploom.schedule.stores import Stores
 from warploom.schedule.tasks import plan_tasks, with_stores
-from warploom.target import MatrixUnit, Target
+from warploom.target import Target
 
 # Slots of the rings that a step with a transposer waits for, before more staging: with two, a step lasts as
 # long as an item's way (docs/log/2026-11-21-tf32-and-int8.md).
 TRANSPOSER_DEPTH = 3
+# Warps of a multiprocessor below which its four schedulers idle while theirs wait.
+FEW_WARPS = 8
 
 
 def tile_hash(func: Func) -> str:
@@ -78,7 +80,32 @@ def choose(
     context = Context(func, knobs, target, headroom or Headroom())
     launch = launch or Launch()
     schedule = without_idle_slots(context, _with_room(context, launch))
+    schedule = _less_crowded(context, schedule)
     return split_k.with_split_k(context, schedule, launch)
+
+
+def _less_crowded(context: Context, schedule: Schedule) -> Schedule:
+    """The schedule of a uniform kernel; where its slots let so few programs onto a multiprocessor that its
+    schedulers idle, with wider loads in registers, if that lets in half as many again."""
+    main = schedule.tasks[0]
+    warps = main.warps * main.replicas
+    if schedule.specialized or not schedule.channels or context.headroom.consumer:
+        return schedule
+    have = forms.resident(context.accesses, schedule, main.needed or 0, context.target)
+    if have * warps >= FEW_WARPS:
+        return schedule
+    other_context = context.in_registers()
+    try:
+        other = without_idle_slots(other_context, _scheduled(other_context, plainly=True)[0])
+    except CompileError:
+        return schedule
+    fit = forms.resident(context.accesses, other, main.needed or 0, context.target)
+    if other.tasks[0] != replace(main, needed=other.tasks[0].needed) or 2 * fit < 3 * have:
+        return schedule
+    why = f"with slots for them {have} programs share a multiprocessor, without {fit}"
+    kept = tuple(r for r in schedule.reasons if r.subject == "kernel")
+    reasons = (*kept, Reason("kernel", "wider loads go to registers", why), *other.reasons)
+    return replace(other, reasons=reasons, by_waves=schedule.by_waves)
 
 
 def _with_room(context: Context, launch: Launch) -> Schedule:
@@ -143,7 +170,8 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
         return schedule
 
     def form(s: Schedule, registers: int) -> forms.Form:
-        return forms.form_of(context.accesses, s, work, registers, context.target)
+        used = without_idle_slots(context, s)
+        return forms.form_of(context.accesses, used, work, registers, context.target)
 
     uniform = form(other, plain_need)
     whole = [
@@ -209,11 +237,11 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     """A schedule, and the registers that a thread of a consumer needs.
 
     plainly: a uniform one, whatever could be had."""
-    _check_limits(context)
+    check_limits(context)
     if not context.dots:
         return _plain(context), 0
     for o in context.dots:
-        _check_dot_types(o, context.unit(o))
+        check_dot_types(o, context.unit(o))
         if o.attrs.get("transposed"):
             _, columns, rows, _ = tile.dot_sizes(o)
             unit = context.unit(o)
@@ -334,55 +362,3 @@ def _plain(context: Context) -> Schedule:
         hoisted_loads=soon,
         single_trip_loop=walks[0].id if walks else "",
     )
-
-
-def _check_limits(context: Context) -> None:
-    """Knobs that no CTA can have."""
-    knobs, target = context.knobs, context.target
-    if not 1 <= knobs.num_warps <= target.grid.warps:
-        raise CompileError(
-            "num-warps",
-            f"num_warps={knobs.num_warps}: a CTA has 1 to {target.grid.warps} warps",
-            context.func.loc,
-            help=f"use num_warps={target.warp_group} or {2 * target.warp_group}",
-        )
-    groups = knobs.num_consumer_groups or 0
-    warps = (groups + 1) * target.warp_group
-    if groups and warps > target.grid.warps:
-        raise CompileError(
-            "warps",
-            f"num_consumer_groups={groups}: with a producer these are {warps} warps, a CTA has at most "
-            f"{target.grid.warps}",
-            context.func.loc,
-            help="lower num_consumer_groups: two or three are usual",
-        )
-    most = target.registers.per_thread
-    if knobs.maxnreg is not None and not 1 <= knobs.maxnreg <= most:
-        raise CompileError(
-            "maxnreg",
-            f"maxnreg={knobs.maxnreg}: a thread has 1 to {most} registers",
-            context.func.loc,
-            help="leave maxnreg out: by default a thread gets what a CTA of its size can have",
-        )
-
-
-def _check_dot_types(o: Op, matrix_unit: MatrixUnit) -> None:
-    """Refuses a dot that no split makes legal."""
-    a = dtype_of(o.operands[0].type)
-    k = shape_of(o.operands[0].type)[-1]
-    unit = matrix_unit.k_step(a.bits)
-    if k % unit:
-        raise CompileError(
-            matrix_unit.code("k"),
-            f"dot over K = {k}: {matrix_unit.instruction} takes multiples of {unit} for {a}",
-            o.loc,
-            help=f"use a BLOCK_K that is a multiple of {unit}",
-        )
-    limit = o.attrs.get("max_imprecise")
-    if limit and limit < unit:
-        raise CompileError(
-            "dot-promotion",
-            f"max_num_imprecise_acc={limit}: an instruction sums {unit} of K",
-            o.loc,
-            help=f"use max_num_imprecise_acc={unit}",
-        )

@@ -345,8 +345,7 @@ def plan_memory(
 
 
 def without_idle_slots(context: Context, schedule: Schedule) -> Schedule:
-    """The schedule without slots that its loops have no iterations for.  Two stay, on which overlaps count.
-    Forms are weighed before: what they are weighed by was measured with all slots."""
+    """The schedule without slots that its loops have no iterations for; two stay: overlaps count on them."""
     if schedule.specialized and context.knobs.num_buffers_warp_spec is not None:
         return schedule
     loads = {o.id: o for o in context.ops if o.id}

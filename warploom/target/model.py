@@ -370,6 +370,16 @@ class Target:
             grid=replace(self.grid, threads_per_sm=self.grid.threads_per_sm // n),
         )
 
+    def resident(self, threads: int, registers: int, shared: int) -> int:
+        """How many CTAs of so many threads, registers a thread (1: they are not known) and bytes of shared
+        memory share a multiprocessor."""
+        each = -(-max(registers, 1) // self.registers.unit) * self.registers.unit
+        return min(
+            self.shared.per_sm // (shared + self.shared.reserved),
+            self.registers.per_sm // (threads * each),
+            self.grid.threads_per_sm // threads,
+        )
+
     def limited(self, registers: int | None) -> Target:
         """The same for launches with so many registers a thread at most (None: with what there are)."""
         return replace(self, entry_limit=registers)

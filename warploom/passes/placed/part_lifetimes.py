@@ -42,9 +42,7 @@ def part_lifetimes(func: Func, schedule: Schedule | None, target: Target) -> Fun
 
     def resident(chosen: Collection[Op]) -> int:
         """CTAs of a multiprocessor, as far as memory and threads decide."""
-        size = bytes_needed(_parted(func, chosen), target) + target.shared.reserved
-        found: int = min(target.shared.per_sm // size, target.grid.threads_per_sm // threads)
-        return found
+        return target.resident(threads, 1, bytes_needed(_parted(func, chosen), target))
 
     most = resident(places)
     if most <= resident(()):

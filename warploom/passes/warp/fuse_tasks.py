@@ -14,7 +14,8 @@ Both regions are copies of one program, so their loops and ifs correspond by id.
 are software-pipelined (pipelined_loop.py): loads are stage 0, uses stage 1, as many iterations later as the
 ring has slots but one.  Around them the two copies are merged block by block, loads before uses.  The loads
 keep their own carried values (cursors, advanced addresses): they are that many iterations ahead.
-A ring of one slot can't run ahead: loads come before uses in the same iteration.
+A ring of one slot can't run ahead: loads come before uses in the same iteration.  Where constants say that a
+loop has no more iterations than its rings have slots, all its loads come before it.
 
 Where copies complete by group, an iteration begins with the one wait for all that it reads, and each
 iteration of the loads is one group, empty where there is nothing left to load: so the group that an iteration
@@ -28,12 +29,13 @@ waits for always has as many behind it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from warploom.errors import InternalError
 from warploom.ir import build, engines
-from warploom.ir.analysis import is_pure
+from warploom.ir.analysis import definitions, is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, smem, task, tile
 from warploom.ir.rewrite import (
@@ -53,17 +55,18 @@ from warploom.target import Target
 
 def fuse_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    return rewrite_tasks(func, _tasks)
+    made = definitions(func.body)
+    return rewrite_tasks(func, lambda o: _tasks(o, made))
 
 
-def _tasks(o: Op) -> Op:
+def _tasks(o: Op, made: Mapping[Value, Op]) -> Op:
     if len(o.regions) != 2:
         raise InternalError("a uniform kernel has one task and the loads fused into it")
     attrs = {k: v[:1] if isinstance(v, tuple) else v for k, v in o.attrs.items()}
-    return o.with_(attrs=attrs, regions=(_merge(*o.regions),))
+    return o.with_(attrs=attrs, regions=(_merge(*o.regions, made),))
 
 
-def _merge(main: Region, loads: Region) -> Region:
+def _merge(main: Region, loads: Region, made: Mapping[Value, Op]) -> Region:
     """One task's region: a replica id that both use is made once."""
     ids = [o for r in (main, loads) for o in r.ops if o.kind is task.replica_id]
     b = Builder()
@@ -73,7 +76,7 @@ def _merge(main: Region, loads: Region) -> Region:
         env = {o.result: ids[0].result for o in ids[1:]}
     main_ops = [o for o in main.ops[:-1] if o not in ids]
     load_ops = [o for o in loads.ops[:-1] if o not in ids]
-    _Fuser(env).block(main_ops, load_ops, b)
+    _Fuser(env, made).block(main_ops, load_ops, b)
     control.yield_(b)
     fused = b.region()
     by_group = any(o.kind is smem.cp_async_wait for o in walk(fused))
@@ -92,9 +95,10 @@ def _without_phase(o: Op, b: Builder) -> Sequence[Value] | None:
 
 @dataclass(eq=False)
 class _Fuser:
-    """`env` maps values of the loads' copy that were replaced."""
+    """`env` maps values of the loads' copy that were replaced.  made: the ops that make values."""
 
     env: dict[Value, Value]
+    made: Mapping[Value, Op]
 
     # ---- merging blocks
 
@@ -136,6 +140,11 @@ class _Fuser:
     def both(self, main: Op, loads: Op, b: Builder) -> None:
         """The two copies of a loop or an if as one."""
         ahead = _ahead(loads) if main.kind is control.for_ else 0
+        by_group = any(o.kind in engines.CLOSED for r in loads.regions for o in walk(r))
+        if ahead and not by_group and self.trips(main) <= ahead + 1:
+            self.copy(loads, b)
+            b.append(main)
+            return
         n = len(loads.results)
         init = self.get(loads.operands[control.LEAD[main.kind] :])
         early: tuple[Op, ...] = ()
@@ -157,10 +166,14 @@ class _Fuser:
             regions=tuple(regions),
         )
         if ahead:
-            by_group = any(o.kind in engines.CLOSED for o in walk(loads.regions[0]))
             _LoadsAhead(fused, early, n, ahead, by_group).write(b)
         else:
             b.append(fused)
+
+    def trips(self, loop: Op) -> float:
+        """The iterations of a `for`; infinite where its bounds are no constants."""
+        lo, hi, step = (build.constant_of(self.made.get(v)) for v in loop.operands[:3])
+        return inf if lo is None or hi is None or not step else -((lo - hi) // step)
 
     def copy(self, o: Op, b: Builder) -> None:
         """An op of the loads that stands once, as it is but for replaced operands."""
