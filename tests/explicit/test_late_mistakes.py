@@ -46,6 +46,24 @@ RINGS = {
         " + x // 128",
         "",
     ),
+    "a `while` beside a `for`": (
+        "for t in range(0, m, 3):\n    q.load(g)",
+        "t: int32 = 0\nwhile t < m:\n    q.use()\n    t = t + 3 + {}",
+        "t // 300",
+        "0",
+    ),
+    "a `while` and a `for` beside two that run as often as one of them": (
+        "for t in range(n):\n    q.load(g)\nt: int32 = 0\nwhile t < n:\n    q.load(g)\n    t = t + 1 + {}",
+        "for t in range(n):\n    q.use()\nfor t in range(n):\n    q.use()",
+        "t * t // 90000",
+        "0",
+    ),
+    "an inner loop that is shorter where what a `while` carries is large": (
+        "x: int32 = 1\nwhile x < m:\n    for j in range(n):\n        q.load(g)\n    x = x * 2",
+        "x: int32 = 1\nwhile x < m:\n    for j in range(n - {}):\n        q.use()\n    x = x * 2",
+        "x // 3000",
+        "0",
+    ),
     "slots from a base that is wrong for large tiles": (
         "for t in range(m):\n    for j in range(n):\n        q.load(g)",
         "for t in range(m):\n    for j in range(n):\n        u = n * t - {} + j\n"
@@ -159,6 +177,45 @@ with self.thread_group(0, 128, name="consumer"):
 {}
 """
 
+# Two groups, or two CTAs, that run one loop.
+REPLICAS = """
+with self.thread_group(0, 128, replicas=2, name="both") as group:
+    x: int32 = 1
+    while x < m:
+{}
+"""
+CTAS = """
+self.attrs.cluster_blocks = 2
+peer = self.cluster.blockRank ^ 1
+done = self.mbarrier.alloc([1, 1])
+self.cluster.sync()
+with self.single_warp(0), self.single_thread():
+    for t in range(m):
+{}
+        self.mbarrier.wait(done[t % 2], t // 2 % 2, scope="cluster")
+self.cluster.sync()
+"""
+UNLIKE = {
+    "groups that go on by numbers of their own": (
+        REPLICAS,
+        "self.named_barrier.sync(4, 256)\nx = x * 2 + {}",
+        "group * (x // 128)",
+        "0",
+    ),
+    "groups with an inner loop by numbers of their own": (
+        REPLICAS,
+        "for j in range(n - {}):\n    self.named_barrier.sync(4, 256)\nx = x * 2",
+        "group * (x // 3000)",
+        "group * 0",
+    ),
+    "CTAs, one of which leaves out an arrival": (
+        CTAS,
+        "if (t != 40) | (peer > {}):\n    self.mbarrier.arrive_remote(done[t % 2], peer)",
+        "0",
+        "-1",
+    ),
+}
+
 STORES = {
     "tiles that overlap from the 90th on": (
         "n",
@@ -205,7 +262,7 @@ def verdict(folder: Path, blocks: str, body: str) -> Verdict:
 
 def of_ring(name: str, which: int) -> tuple[str, str]:
     producer, consumer, *numbers = RINGS[name]
-    parts = (producer, consumer.replace("{}", numbers[which]))
+    parts = (part.replace("{}", numbers[which]) for part in (producer, consumer))
     return "1", TWO_TASKS.format(*(textwrap.indent(part, " " * 4) for part in parts))
 
 
@@ -217,6 +274,19 @@ def test_a_late_mistake_is_not_proved(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RINGS)
 def test_the_same_without_it_is_proved(name: str, tmp_path: Path) -> None:
     assert verdict(tmp_path, *of_ring(name, 1)) is Verdict.PROVED
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_groups_and_ctas(name: str, tmp_path: Path) -> None:
+    template, body, mistake, right = UNLIKE[name]
+    blocks = "2" if template is CTAS else "1"
+
+    def judged(number: str) -> Verdict:
+        inside = textwrap.indent(body.replace("{}", number), " " * 8)
+        return verdict(tmp_path, blocks, template.format(inside))
+
+    assert judged(mistake) is not Verdict.PROVED
+    assert judged(right) is Verdict.PROVED
 
 
 @pytest.mark.parametrize("name", STORES)

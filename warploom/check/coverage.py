@@ -22,12 +22,12 @@ from warploom.check.recurrence import loop_name
 from warploom.check.report import Unproved
 from warploom.check.search import MOST_STEPS, Checker, Search
 from warploom.check.solve import Solver
-from warploom.check.trips import Parting, partings, unlike_whiles
+from warploom.check.trips import Compared, compared
 from warploom.check.values import Wish
 from warploom.errors import Loc
 from warploom.ir.analysis import closure
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import control
+from warploom.ir.ops import arith, control
 from warploom.sim.chosen import IN_TURN, LATE, PATTERNS, Fill
 from warploom.sim.outline import Forced
 from warploom.sim.report import NeedsData, SimError, StepLimit
@@ -81,10 +81,10 @@ class Coverage:
         self.checker, self.solver, self.courses = checker, solver, courses
         self.dependence, self.steering = solver.dependence, solver.steering
         self.runs, self.report = checker.runs, checker.report
-        self.parted: list[Parting] = []
+        self.apart = Compared()  # loops of different tasks, without partners
         self.cases = cases
         self.busy = cases[0]  # of these, the shortest in which each loop runs several times
-        self._constant: dict[Condition, bool] = {}
+        self._constant: dict[Condition, bool | None] = {}
         self._free: dict[int, bool] = {}  # by the class of conditions
         # Loops that were run for long with one outcome alone: why, and where.
         self._brief: list[tuple[str, Loc | None]] = []
@@ -139,15 +139,21 @@ class Coverage:
 
     def _leave_loops(self) -> None:
         """Names the loops of different tasks that part, and those of which nothing shows that they don't."""
-        for parting in self.parted:
+        for parting in self.apart.partings:
             reason = f"{_both(parting.other)}, do not run equally often"
             self._open(reason, parting.one.loc)
-        for one, other in unlike_whiles(self.dependence):
+        for one, other in self.apart.unlike:
             reason = (
-                f"{_both(other)}, go on by conditions that are computed differently: that these "
-                "`while` loops run equally often was not shown"
+                f"{_both(other)}, end by what is computed differently: that they run equally often was "
+                "not shown"
             )
             self._open(reason, one.loc, is_searched=False)
+        for loop in self.apart.ranked:
+            reason = (
+                "replicas, or CTAs of a cluster, go on in this loop by numbers of their own: that they run "
+                "it equally often was not shown"
+            )
+            self._open(reason, loop.loc, is_searched=False)
 
     def _iterations(self, event: Op) -> int:
         """The iterations for which the loops around an event were run."""
@@ -204,12 +210,11 @@ class Coverage:
     def _part(self) -> None:
         """Runs inputs at which loops of different tasks run unequally often."""
         base = self.steering.least(self.cases[0])
-        for parting in partings(self.dependence, self.solver.drawn, base):
-            for wish in parting.wishes:
-                self.search.run(base, wish)
-                if self.report.failures:
-                    return
-            self.parted.append(parting)
+        self.apart = compared(self.dependence, self.solver.drawn, base)
+        for wish in (w for parting in self.apart.partings for w in parting.wishes):
+            self.search.run(base, wish)
+            if self.report.failures:
+                return
 
     # ---- conditions
 
@@ -337,19 +342,37 @@ class Coverage:
     def _is_constant(self, condition: Condition) -> bool:
         """Whether it comes to the same at all inputs: by what is known of its values, or as far as many
         inputs say."""
-        if (
-            condition not in self._constant
-            and self.solver.sums.outcome(condition.value) is not None
-        ):
-            self._constant[condition] = True
-        if condition not in self._constant:
+        return self._always(condition) is not None
+
+    def _always(self, condition: Condition) -> bool | None:
+        """What it comes to at all inputs; None where that is not one outcome."""
+        if condition in self._constant:
+            return self._constant[condition]
+        outcome = self.solver.sums.outcome(condition.value)
+        if outcome is None and condition.op.kind in (arith.and_, arith.or_):
+            parts = [
+                self._always(self._by_value[x])
+                if x in self._by_value
+                else self.solver.sums.outcome(x)
+                for x in condition.op.operands
+            ]
+            ends = condition.op.kind is arith.or_  # what one part decides alone
+            if ends in parts:
+                outcome = ends
+            elif len(parts) == 2 and None not in parts:
+                outcome = not ends
+        elif outcome is None:
             outcome = self.solver.drawn.constant(condition, self.cases[0])
             if outcome is not None and (condition.op, not outcome) in self.runs.outcomes:
                 outcome = None
             if outcome is not None:
                 self.report.taken.setdefault(str(condition.loc), outcome)
-            self._constant[condition] = outcome is not None
-        return self._constant[condition]
+        self._constant[condition] = outcome
+        return outcome
+
+    @cached_property
+    def _by_value(self) -> dict[Value, Condition]:
+        return {c.value: c for c in self.dependence.conditions}
 
     def _flip_pairs(self) -> None:
         """Flips conditions that are the same in all iterations two by two."""

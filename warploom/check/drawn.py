@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from warploom.check.cases import Case
+from warploom.check.counting import Counting, counting
 from warploom.check.dependence import COMPARISONS, Condition, Source
 from warploom.check.sums import Sums
 from warploom.check.values import Values, Wish
 from warploom.ir.analysis import closure, defined
 from warploom.ir.core import Op, Region, Value
-from warploom.ir.ops import arith, cluster, control, tile
-from warploom.ir.ops.cluster import cluster_of
+from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Scalar
 
 SAMPLES = 4096
@@ -55,6 +55,7 @@ class Drawn:
     def __init__(self, values: Values, sums: Sums) -> None:
         self.values, self.sums = values, sums
         self.dependence, self.steering, self.func = values.dependence, values.steering, values.func
+        self._countings: dict[Op, Counting | None] = {}
 
     @cached_property
     def _carried(self) -> dict[Value, Op]:
@@ -93,7 +94,9 @@ class Drawn:
             return None
         those = inputs.valid
         if where is not None:
-            others = {v: inputs.given[v][::-1] for v in inputs.given if of_any and v in self._ranks}
+            others = {
+                v: inputs.given[v][::-1] for v in inputs.given if of_any and v in self.sums.ranks
+            }
             outcomes = self.values(where[0].value, case, {**inputs.given, **others})
             if outcomes is None:
                 return None
@@ -135,18 +138,29 @@ class Drawn:
         seen = np.broadcast_to(found, (SAMPLES,))[inputs.valid]
         return bool(seen[0]) if (seen == seen[0]).all() else None
 
-    def trips_at_many(self, loops: Sequence[Op], case: Case) -> tuple[dict[Op, Any], Inputs]:
+    def trips_at_many(
+        self, loops: Sequence[Op], case: Case, is_last: bool = False
+    ) -> tuple[dict[Op, Any], Inputs]:
         """How often loops run at the same many inputs in the same iterations of the loops around them, where
-        that can be told, and these inputs."""
+        that can be told, and these inputs; in the first replica and CTA, or in the last."""
         guards = [
             v for o in loops for around, _ in self._around[o] for v in control.deciding(around)
         ]
         every = [*guards, *(v for o in loops for v in control.deciding(o))]
         inputs, behind = self._draw(every, case), self._behind(*every)
         self._part_words(behind, inputs)
-        variables = sorted(behind & self.values.loop_of.keys(), key=self._order)
-        for v in sorted(variables, key=lambda v: self._depth(self.values.loop_of[v])):
-            self._draw_iteration(self.values.loop_of[v], None, inputs, case)
+        self._part_carried(behind, inputs)
+        inputs.given |= {v: np.int32(n - 1) for v, n in self.sums.ranks.items() if is_last}
+        iterated = {self.values.loop_of[v] for v in behind & self.values.loop_of.keys()}
+        iterated |= {
+            self._carried[v]
+            for v in behind & self._carried.keys()
+            if self._counting(self._carried[v])
+        }
+        for loop in sorted(
+            iterated, key=lambda o: (self._depth(o), self._order(o.regions[0].params[0]))
+        ):
+            self._draw_iteration(loop, None, inputs, case)
         found: dict[Op, Any] = {}
         for o in loops:
             if (count := self._count(o, inputs, case)) is not None:
@@ -154,11 +168,41 @@ class Drawn:
                 found[o] = math.prod(reached, start=count)
         return found, inputs
 
+    def is_ranked(self, loop: Op, case: Case) -> bool:
+        """Do replicas, or CTAs of a cluster, run a loop unequally often, by what a loop around it carries?"""
+        values = control.deciding(loop)
+        if self._behind(*values).isdisjoint(self._varying) or not any(
+            map(self.dependence.is_one_of_many, values)
+        ):
+            return False
+        first, last = (self.trips_at_many([loop], case, x)[0].get(loop) for x in (False, True))
+        return first is None or last is None or len(np.unique(first - last)) > 1
+
+    @cached_property
+    def _varying(self) -> set[Value]:
+        """What loops carry and change, but for what a `while` counts by."""
+        return {
+            v
+            for v, loop in self._carried.items()
+            if self.dependence.own(v) & Source.ITERATION
+            and ((counts := self._counting(loop)) is None or v not in counts.steps)
+        }
+
     def _count(self, loop: Op, inputs: Inputs, case: Case) -> Any:
-        lo, hi, by = (self.values(v, case, inputs.given) for v in loop.operands[:3])
+        """How often a `for` runs at many inputs, or a `while` that counts; None where that can't be told."""
+        if loop.kind is control.while_:
+            counts = self._counting(loop)
+            if counts is None:
+                return None
+            given = self._without_own(loop, inputs)
+            lo, hi = (self.values(v, case, given) for v in (counts.low, counts.high))
+            by, more = np.int64(counts.by), counts.more
+        else:
+            lo, hi, by = (self.values(v, case, inputs.given) for v in loop.operands[:3])
+            more = 0
         if lo is None or hi is None or by is None:
             return None
-        n = -(-(np.int64(hi) - lo) // np.maximum(by, 1))
+        n = -(-(np.int64(hi) + more - lo) // np.maximum(by, 1))
         return np.broadcast_to(n, (SAMPLES,)).clip(0)
 
     def _flow_of(self, v: Value) -> tuple[Value, ...]:
@@ -210,9 +254,9 @@ class Drawn:
         inputs = self._draw(every, case)
         untold: set[object] = set()
         behind = self._behind(*every)
-        for v in sorted(behind & self._ranks.keys(), key=self._order):
+        for v in sorted(behind & self.sums.ranks.keys(), key=self._order):
             rng = np.random.default_rng(self._order(v))
-            inputs.given[v] = rng.integers(self._ranks[v], size=SAMPLES, dtype=np.int32)
+            inputs.given[v] = rng.integers(self.sums.ranks[v], size=SAMPLES, dtype=np.int32)
         for v in sorted(
             behind & (self._carried.keys() | self.values.loop_of.keys()), key=self._order
         ):
@@ -231,7 +275,7 @@ class Drawn:
 
     def _reaches(self, o: Op, region: int, inputs: Inputs, case: Case) -> Any:
         """At which inputs a loop or an `if` comes to one of its regions; all, where that can't be told."""
-        if o.kind is control.for_:
+        if o.kind is control.for_ or (region and self._counting(o)):
             count = self._count(o, inputs, case)
             return count is None or count > 0
         holds = self.values(control.deciding(o)[0], case, inputs.given)
@@ -264,19 +308,46 @@ class Drawn:
                 rng = np.random.default_rng((2, kind))
                 inputs.given[v] = np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) - 1
 
+    def _part_carried(self, behind: set[Value], inputs: Inputs) -> None:
+        """What loops carry and change becomes a number of its own for each class of equal values."""
+        for v in sorted(behind & self._varying, key=self._order):
+            kind = self.dependence.alike_in_loops.get(v)
+            rng = np.random.default_rng((3, self._order(v)) if kind is None else (4, kind))
+            inputs.given[v] = np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) - 1
+
+    def _without_own(self, loop: Op, inputs: Inputs) -> dict[Value, Any]:
+        """What is given where a `while` begins."""
+        own = loop.regions[0].params
+        return {v: x for v, x in inputs.given.items() if v not in own}
+
+    def _counting(self, loop: Op) -> Counting | None:
+        """How a `while` counts; None of others."""
+        if loop not in self._countings:
+            is_while = loop.kind is control.while_
+            found = counting(self.dependence, self.sums, loop) if is_while else None
+            self._countings[loop] = found
+        return self._countings[loop]
+
     def _depth(self, loop: Op) -> int:
         return len(self.dependence.loops[loop])
 
     def _draw_iteration(self, loop: Op, at: Op | None, inputs: Inputs, case: Case) -> bool:
-        """A loop's variable: near its begin and near its end, in each at all distances.  Loops as deep that
-        run equally often are in the same iteration."""
-        v, trips = loop.regions[0].params[0], self._count(loop, inputs, case)
-        lo, by = (self.values(loop.operands[i], case, inputs.given) for i in (0, 2))
+        """A loop's variable, or what a `while` counts by: near its begin and near its end, in each at all
+        distances.  Loops as deep that run equally often are in the same iteration."""
+        trips, counts = self._count(loop, inputs, case), self._counting(loop)
         if trips is None:
             return False
         rng = np.random.default_rng((1, self._depth(loop)))  # apart from the numbers
         near = np.exp2(rng.uniform(0, np.log2(np.maximum(trips, 1)))).astype(np.int64) - 1
-        inputs.given[v] = lo + by * np.where(rng.random(SAMPLES) < 0.5, near, trips - 1 - near)
+        iteration = np.where(rng.random(SAMPLES) < 0.5, near, trips - 1 - near)
+        if counts is None:
+            lo, by = (self.values(loop.operands[i], case, inputs.given) for i in (0, 2))
+            inputs.given[loop.regions[0].params[0]] = lo + by * iteration
+        else:
+            before = self._without_own(loop, inputs)
+            for v, step in counts.steps.items():
+                if (first := self.values(v, case, before)) is not None:
+                    inputs.given[v] = first + step * iteration
         if at is None or loop in self.dependence.loops[at]:
             inputs.valid &= trips > 0
         return True
@@ -302,18 +373,6 @@ class Drawn:
             return False
         inputs.given[v] = np.where(is_first, one, other)
         return True
-
-    @cached_property
-    def _ranks(self) -> dict[Value, int]:
-        """The numbers of replicas and of CTAs, with how many there are."""
-        sizes = cluster_of(self.func)
-        found = dict(self.sums.replicas)
-        for o in self.func.body.all_ops:
-            if o.kind is cluster.cta_rank:
-                found[o.result] = math.prod(sizes)
-            elif o.kind is cluster.cta_id:
-                found[o.result] = sizes[o.attrs["axis"]]
-        return found
 
     def _order(self, v: Value) -> int:
         """A fixed order of values, so that the same is drawn each time."""

@@ -84,7 +84,7 @@ def _switch(dependence: Dependence, sums: Sums, o: Op, loops: tuple[Op, ...]) ->
     if (
         not slope
         or (by_iteration and (by_count or step is None or step <= 0))
-        or not all(_is_kept(dependence, t, outer) for t in gap)
+        or not all(is_kept(dependence, t, outer) for t in gap)
     ):
         return None
     sign = 1 if slope > 0 else -1
@@ -96,13 +96,13 @@ def _switch(dependence: Dependence, sums: Sums, o: Op, loops: tuple[Op, ...]) ->
     return Switch(o, group, is_less_first is is_meant)
 
 
-def _is_kept(dependence: Dependence, term: Any, outer: Collection[Op]) -> bool:
+def is_kept(dependence: Dependence, term: Any, outer: Collection[Op]) -> bool:
     """Whether a term of a sum stays as it is while a loop runs; outer: the loops around that one."""
     if isinstance(term, Op):
         return term in outer
     if not isinstance(term, Value):
         parts = term[1:] if isinstance(term, tuple) else ()
-        return all(_is_kept(dependence, t, outer) for part in parts for t, _ in part)
+        return all(is_kept(dependence, t, outer) for part in parts for t, _ in part)
     own = {p for loop in outer for r in loop.regions for p in r.params}
     for v in closure([term], dependence.flow_of):
         by = dependence.own(v)

@@ -10,7 +10,8 @@ from typing import Any
 from warploom.analysis.facts import facts_of
 from warploom.check.dependence import COMPARISONS, Dependence
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import arith, control, task
+from warploom.ir.ops import arith, cluster, control, task
+from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DType, Scalar, i1, i32, i64
 from warploom.sim.evaluate import PURE
 
@@ -34,6 +35,14 @@ class Sums:
             for o in r.all_ops
             if o.kind is task.replica_id
         }
+        # The numbers of replicas and of CTAs, with how many there are.
+        self.ranks = dict(self.replicas)
+        sizes = cluster_of(dependence.func)
+        for o in dependence.func.body.all_ops:
+            if o.kind is cluster.cta_rank:
+                self.ranks[o.result] = math.prod(sizes)
+            elif o.kind is cluster.cta_id:
+                self.ranks[o.result] = sizes[o.attrs["axis"]]
         self._linear: dict[Value, Sum] = {}
 
     def linear(self, v: Value) -> Sum:
@@ -107,7 +116,10 @@ class Sums:
     def _most_difference(self, x: Value, y: Value, at: Op) -> float:
         """How much larger x is than y at most, by one of the orders that hold at an op."""
         gap, scope = added(self.linear(x), self.linear(y), -1), facts_of(self.dependence.func).scope
-        most = math.inf if set(gap) - {1} else gap.get(1, 0)
+        ranks = gap.keys() & self.ranks.keys()
+        most: float = sum(max(0, gap[r] * (self.ranks[r] - 1)) for r in ranks) + gap.get(1, 0)
+        if gap.keys() - ranks - {1}:
+            most = math.inf
         orders = scope.orders[scope.block[at]] if scope is not None else {}
         for low, high, distance in {order for found in orders.values() for order in found}:
             way = added(self.linear(low), self.linear(high), -1)  # -distance at most

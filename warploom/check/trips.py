@@ -6,8 +6,9 @@ first.  Counts that differ by a constant are left to the runs at the trip counts
 loops that the compiler made of one loop, as their id tells: it deals iterations out or peels them.  Loops of
 a script have no id.
 
-How often `while` loops run is not told at many inputs: those of different tasks must be the same loop, or go
-on by the same computation of the same inputs, or of the numbers that one hands on to the other.
+A `while` that counts (counting.py) is a loop like these.  How often others run is not told at many inputs:
+each must be the same loop as one of the other task, or go on by the same computation of the same inputs, or
+of the numbers that one hands on to the other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,15 +41,27 @@ class Parting:
     wishes: tuple[Wish, ...]
 
 
-def partings(dependence: Dependence, drawn: Drawn, case: Case) -> Iterator[Parting]:
-    """The pairs of loops that part, where each is without a partner in the other's task."""
-    tasks = [o for o in walk(dependence.func.body) if o.kind is task.tasks]
-    for tasks_op in tasks:
+@dataclass
+class Compared:
+    """The loops of different tasks, each without a partner in the other's.  partings: where they part;
+    unlike: pairs, one of them a `while` at least, of which nothing shows that they run equally often.
+    ranked: loops that replicas, or CTAs of a cluster, run by numbers of their own, which loops carry."""
+
+    partings: list[Parting] = field(default_factory=list)
+    unlike: list[tuple[Op, Op]] = field(default_factory=list)
+    ranked: list[Op] = field(default_factory=list)
+
+
+def compared(dependence: Dependence, drawn: Drawn, case: Case) -> Compared:
+    """The loops that decide events, of each two tasks that run at once."""
+    found = Compared()
+    for tasks_op in (o for o in walk(dependence.func.body) if o.kind is task.tasks):
         loops = [list(_rows(dependence, r)) for r in tasks_op.regions]
         everything = [loop for rows in loops for row in rows for loop in row]
         if not everything:
             continue
         counts, inputs = drawn.trips_at_many(everything, case)
+        found.ranked += [o for o in everything if drawn.is_ranked(o, case)]
         for mine, theirs in itertools.combinations(loops, 2):
             for one, other in itertools.product(
                 _unmatched(mine, theirs, counts), _unmatched(theirs, mine, counts)
@@ -59,44 +72,51 @@ def partings(dependence: Dependence, drawn: Drawn, case: Case) -> Iterator[Parti
                 firsts = _smallest_of_each(differ, inputs.sizes)
                 if len(firsts) > 1:
                     wishes = map(inputs.wish, firsts[: MOST_DIFFERENCES + 1])
-                    yield Parting(one, other, tuple(wishes))
+                    found.partings.append(Parting(one, other, tuple(wishes)))
+            found.unlike += [
+                pair
+                for pair in itertools.product(
+                    _alone(mine, theirs, counts, dependence),
+                    _alone(theirs, mine, counts, dependence),
+                )
+                if any(o.kind is control.while_ and o not in counts for o in pair)
+            ]
+    return found
 
 
-def unlike_whiles(dependence: Dependence) -> Iterator[tuple[Op, Op]]:
-    """The pairs of `while` loops of different tasks, each without a partner in the other's task, of which
-    nothing shows that they run equally often."""
-    for tasks_op in (o for o in walk(dependence.func.body) if o.kind is task.tasks):
-        whiles = [
-            [o for o in r.all_ops if o.kind is control.while_ and o in dependence.deciding]
-            for r in tasks_op.regions
-        ]
-        for mine, theirs in itertools.combinations(whiles, 2):
-            yield from itertools.product(
-                _alone(mine, theirs, dependence), _alone(theirs, mine, dependence)
-            )
-
-
-def _alone(mine: list[Op], theirs: list[Op], dependence: Dependence) -> list[Op]:
-    """My `while` loops that are not made of the same loop as one of theirs, and go on by a condition that
-    fewer of theirs have than of mine: each has one partner, so that a second one is not hidden."""
+def _alone(
+    mine: list[list[Op]], theirs: list[list[Op]], counts: dict[Op, Any], dependence: Dependence
+) -> list[Op]:
+    """My loops that are not made of the same loop as one of theirs, and that run as often, as far as that can
+    be told or shown, as fewer of theirs than of mine: each has one partner, so that a second one is not
+    hidden."""
     kinds = dependence.alike_in_loops
-    ids = {o.id for o in mine} & {o.id for o in theirs} - {""}
-    left = Counter(kinds[control.deciding(o)[0]] for o in theirs if o.id not in ids)
+
+    def often(o: Op) -> object:
+        if o in counts:
+            return counts[o].astype(np.int64).tobytes()
+        return o.kind, *(kinds[v] for v in control.deciding(o))
+
+    my_loops, their_loops = (list(itertools.chain(*rows)) for rows in (mine, theirs))
+    ids = {o.id for o in my_loops} & {o.id for o in their_loops} - {""}
+    left = Counter(often(o) for o in their_loops if o.id not in ids)
+    several = {total for loops, total in _windows(theirs, counts) if len(loops) > 1}
+    whole = {o for loops, total in _windows(mine, counts) if total in several for o in loops}
     found = list[Op]()
-    for o in mine:
-        if o.id in ids:
+    for o in my_loops:
+        if o.id in ids or o in whole:
             continue
-        kind = kinds[control.deciding(o)[0]]
-        if not left[kind]:
+        if not left[often(o)]:
             found.append(o)
-        left[kind] = max(0, left[kind] - 1)
+        left[often(o)] = max(0, left[often(o)] - 1)
     return found
 
 
 def _may_part(dependence: Dependence, one: Op, other: Op) -> bool:
     """Does an input say how often both run, or are they as deep inside others?"""
     if all(
-        any(dependence.sources(v) & ~Source.ITERATION for v in o.operands[:3]) for o in (one, other)
+        any(dependence.sources(v) & ~Source.ITERATION for v in control.deciding(o))
+        for o in (one, other)
     ):
         return True
     depths = {len(dependence.loops[o]) for o in (one, other)}
@@ -105,7 +125,7 @@ def _may_part(dependence: Dependence, one: Op, other: Op) -> bool:
 
 def _rows(dependence: Dependence, region: Region) -> Iterator[list[Op]]:
     """The loops that decide events: of each region those that follow each other."""
-    yield [o for o in region.ops if o.kind is control.for_ and o in dependence.deciding]
+    yield [o for o in region.ops if o.kind in control.LOOPS and o in dependence.deciding]
     for o in region.ops:
         for inner in o.regions:
             yield from _rows(dependence, inner)
