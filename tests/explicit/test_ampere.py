@@ -136,7 +136,7 @@ class Refused(wl.Script):
         x = self.global_view(x_ptr, dtype=float16, shape=[4, n, 64])
         s = self.shared_tensor(dtype=float16, shape=[64, 64])
         if self.ask == "axes":
-            self.copy_async(x, s, [0, 0, 0], dims=[0, 2])
+            self.copy_async(x, s, [0, 0, 0], dims=[2, 0])
         if self.ask == "freed":
             self.free_shared(s)
             self.copy_async(x, s, [0, 0, 0])
@@ -162,7 +162,7 @@ class Refused(wl.Script):
 @pytest.mark.parametrize(
     ("ask", "code", "words"),
     [
-        ("axes", "not-yet", "other axes than a view's last"),
+        ("axes", "dims", "of a view of 3 axes"),
         ("freed", "freed-shared", "was freed, its bytes may be another tensor's"),
         ("twice", "freed-shared", "was freed"),
         ("layout", "annotate", "no whole warps"),

@@ -7,6 +7,7 @@ from typing import Any
 from warploom.explicit.clusters import mask_of
 from warploom.explicit.handles import GlobalView
 from warploom.explicit.operands import (
+    axes_of,
     barrier_of,
     box_offsets,
     index_of,
@@ -19,6 +20,7 @@ from warploom.explicit.operands import (
     tensor_map,
     whole_group,
 )
+from warploom.explicit.tensors import Tensors
 from warploom.frontend.coerce import (
     Operand,
     current,
@@ -144,17 +146,29 @@ class CopyAsync:
         evict: Any = None,
         check_bounds: Any = True,
     ) -> None:
-        """self.cp_async.load of a view's box, in pieces as wide as is known to be aligned; dims: the view's
-        last axes.  evict and check_bounds are accepted; bounds are always checked."""
+        """self.cp_async.load of a view's box, in pieces as wide as is known to be aligned; dims: which axes
+        of the view are dst's, by default the last.  evict and check_bounds are accepted; bounds are always
+        checked."""
         if not isinstance(src, GlobalView):
             refuse(
                 "not-a-view", f"expected a global view, found {describe(src)}", "use global_view"
             )
+        at = offsets if isinstance(offsets, tuple) else (offsets,)
         if dims is not None:
-            rank, axes = len(src.shape), static_ints(dims, "dims")
-            if axes != tuple(range(rank - len(axes), rank)):
-                not_yet("copy_async of other axes than a view's last", "pieces along any axis")
-        CpAsync.load(self, src, dst, offsets)  # type: ignore[arg-type]
+            rank, given = len(src.shape), static_ints(dims, "dims")
+            axes = axes_of(given, rank, len(shared_of(dst).typed(Shared).shape))
+            if axes is None or len(at) != rank:
+                refuse(
+                    "dims",
+                    f"dims {given} of a view of {rank} axes",
+                    "name an axis for each of the shared tensor's, and an offset for each of the view's",
+                )
+            order = [a for a in range(rank) if a not in axes] + list(axes)
+            shape, steps = (tuple(x[a] for a in order) for x in (src.shape, src.strides))
+            if order != list(range(rank)):
+                src = Tensors.global_view(self, src.pointer, src.dtype, shape, steps)  # type: ignore[arg-type]
+                at = tuple(at[a] for a in order)
+        CpAsync.load(self, src, dst, at)  # type: ignore[arg-type]
 
     @builtin
     def copy_async_commit_group(self) -> None:

@@ -116,6 +116,12 @@ def element(x: Value, *index: Operand) -> Value:
 
 
 @builtin
+def number(x: Operand) -> Operand:
+    """x.item() of a number: itself."""
+    return x
+
+
+@builtin
 def item(x: Any) -> Any:
     """x.item(): the only element, as a number."""
     shape = x.shape if isinstance(x, Numbers) else current().shape(x)

@@ -8,9 +8,10 @@ from typing import Any
 
 from warploom.errors import CompileError, Note
 from warploom.explicit.assignments import Assignments
-from warploom.explicit.handles import Enter
+from warploom.explicit.handles import Enter, IsThread
 from warploom.explicit.operands import is_register
 from warploom.explicit.program import Group, Threads, without_unused
+from warploom.frontend.branches import Outcome
 from warploom.frontend.coerce import Const, describe
 from warploom.frontend.refuse import refuse
 from warploom.frontend.scope import Binding, Scope
@@ -49,6 +50,21 @@ class Groups(Assignments):
         else:
             self._group(node, item, entered, threads, saved)
             self._forget(saved, "only the threads of one group assign it")
+
+    def _decided(
+        self, node: ast.If, test: Any, rest: list[ast.stmt]
+    ) -> tuple[Outcome, list[ast.stmt]]:
+        """if self.get_thread_binding() == 0: what the block stores is one thread's."""
+        if not isinstance(test, IsThread):
+            return super()._decided(node, test, rest)
+        if node.orelse:
+            self.fail(node, "thread-index", "an else of one thread", "write it without a condition")
+        saved, p = dict(self.scope), self.program
+        p.is_lone, before = True, p.is_lone
+        self.ends(node.body, "an if of one thread")
+        p.is_lone = before
+        self._forget(saved, "one thread assigns it, the others do not know it")
+        return None, rest
 
     def _inside(self, e: Enter) -> Threads | None:
         """Who runs the block of a `with`; None: whoever runs the code around it."""

@@ -85,6 +85,18 @@ class Dim3:
 
 
 @dataclass(frozen=True)
+class ThreadIndex:
+    """self.get_thread_binding(): the number of the thread that runs a statement."""
+
+
+@dataclass(frozen=True)
+class IsThread:
+    """Whether it is this one: a condition."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """A name of a namespace that stands for a value made where it is used, as self.cluster.blockRank.
     doc: what it is."""

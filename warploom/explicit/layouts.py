@@ -11,6 +11,7 @@ from warploom.frontend.language.math import cdiv
 from warploom.frontend.refuse import refuse
 from warploom.ir.types import DType
 from warploom.layout import Layout, mma_acc, mma_operand, warp_grid
+from warploom.layout.modes import RegisterLayout, auto_local_spatial
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class DotConfig:
 class SharedLayout:
     """A shared tensor whose rows are swizzled, as they are by default."""
 
-    dtype: DType
+    dtype: DType | None
     shape: tuple[int, ...]
 
 
@@ -65,6 +66,20 @@ class Cuda:
                 "dot-config", str(e), "a warp takes 16 rows, 8 columns and 32 bytes of K, or more"
             )
         return DotConfig(left, right, acc)
+
+    @builtin
+    def default_register_layout(self, num_warps: Any, dtype: Any, shape: Any) -> RegisterLayout:
+        """The layout of a tensor by so many warps: neighbouring threads along its last axes."""
+        sizes = tuple(map(known_int, shape))
+        try:
+            return auto_local_spatial(32 * known_int(num_warps), sizes)
+        except ValueError as e:
+            refuse("annotate", str(e), "leave the layout to the instructions")
+
+    @builtin
+    def shared_layout(self, shape: Any) -> SharedLayout:
+        """A shared tensor of this shape, whatever its dtype."""
+        return SharedLayout(None, tuple(map(known_int, shape)))
 
     @builtin
     def swizzled_shared_layout(self, dtype: Any, shape: Any) -> SharedLayout:

@@ -18,16 +18,18 @@ from warploom.explicit.handles import (
     Evaluated,
     GlobalView,
     Instance,
+    IsThread,
     Surface,
+    ThreadIndex,
 )
 from warploom.explicit.layouts import DotConfig, SharedLayout
-from warploom.explicit.operands import is_register, shared_block, shared_transpose
+from warploom.explicit.operands import is_register, shared_block, shared_item, shared_transpose
 from warploom.explicit.products import Wait
 from warploom.explicit.program import SETTLED
 from warploom.explicit.script import Class
 from warploom.explicit.subscripts import Subscripts
 from warploom.explicit.surface import NAMESPACES
-from warploom.frontend.coerce import Const, known
+from warploom.frontend.coerce import Const, known, static_int
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
 from warploom.frontend.reads import MISSING
@@ -36,7 +38,7 @@ from warploom.frontend.scope import Binding, admit
 from warploom.frontend.source import Function, call_signature
 from warploom.ir.core import Value
 from warploom.ir.ops import mma
-from warploom.ir.types import DType, InFlight, Shared, Tile
+from warploom.ir.types import DType, InFlight, Scalar, Shared, Tile
 from warploom.layout import Layout
 from warploom.layout.modes import RegisterLayout
 
@@ -56,7 +58,19 @@ CURRENT = {
 
 # What scripts ask of layouts that they have.
 LAYOUT_NAMES = frozenset(
-    ("la", "lb", "lc", "shape", "spatial", "local", "column_spatial", "column_local")
+    (
+        "la",
+        "lb",
+        "lc",
+        "shape",
+        "spatial",
+        "local",
+        "column_spatial",
+        "column_local",
+        "spatial_size",
+        "local_size",
+        "size",
+    )
 )
 _LAYOUTS = Layout, RegisterLayout, SharedLayout, DotConfig  # fields of a script's
 
@@ -101,6 +115,8 @@ class Objects(Subscripts):
                 return getattr(x, name)
             case Numbers() | Value(type=Tile()) if name in elements.OF_REGISTERS:
                 return Bound(elements.OF_REGISTERS[name], x)
+            case Value(type=Scalar()) | Const() if name == "item":
+                return Bound(elements.number, x)
             case GlobalElement() if name in elements.METHODS:
                 return Bound(elements.METHODS[name], x)
             case Value(type=Shared() as t):
@@ -125,10 +141,12 @@ class Objects(Subscripts):
                 return Bound(shared_transpose, x)
             case "block":
                 return Bound(shared_block, x)
+            case "item":
+                return Bound(shared_item, x)
         refuse(
             "attribute",
             f"a shared tensor has no {name}",
-            "it has nbytes, shape, dtype, transpose(), block(shape, at) and slots s[i]",
+            "it has nbytes, shape, dtype, transpose(), block(shape, at), item() and slots s[i]",
         )
 
     def _member(self, x: Instance, name: str) -> Any:
@@ -186,6 +204,25 @@ class Objects(Subscripts):
         first, n = size * here.first, 1 if here.kind == "one" else size * here.warps
         return {"begin": first, "end": first + n, "num": n}[CURRENT[name]]
 
+    def _unpack(self, target: ast.expr, targets: list[ast.expr], value: Any) -> None:
+        """x, y, z = self.blockIdx: with all three."""
+        if isinstance(value, Dim3):
+            with self.at(target):
+                value = tuple(value.fn(axis) for axis in range(3))
+        super()._unpack(target, targets, value)
+
+    def _compare(self, node: ast.Compare, op: ast.cmpop, x: Any, y: Any) -> Any:
+        if not isinstance(x, ThreadIndex):
+            return super()._compare(node, op, x, y)
+        with self.at(node):
+            if isinstance(op, ast.Eq):
+                return IsThread(static_int(y, "a thread"))
+            refuse(
+                "thread-index",
+                "a thread's number is compared by == alone",
+                "use self.single_thread(), or a group of threads",
+            )
+
     # ---- functions
 
     def expr_Lambda(self, node: ast.Lambda) -> Any:
@@ -224,7 +261,7 @@ class Objects(Subscripts):
         args, kwargs = self.arguments(node)
         if isinstance(fn.receiver, Instance) and not getattr(fn.fn, "__warploom_builtin__", False):
             return self._method(node, fn.fn, fn.receiver, args, kwargs)
-        is_value = isinstance(fn.receiver, Value | Numbers | GlobalElement)
+        is_value = isinstance(fn.receiver, Value | Const | Numbers | GlobalElement)
         own = not is_value and _takes_self(fn.fn)
         before = [fn.receiver] if own or is_value else []
         return self._finish(node, self._call(node, fn.fn, [*before, *args], kwargs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NoReturn, TypeGuard, cast
 
 from warploom.errors import CompileError, Note
@@ -62,6 +63,12 @@ def whole_group(what: str) -> Threads:
             "one-thread",
             f"{what} is run by all threads of a group, not by one",
             "move it out of single_thread()",
+        )
+    if program().is_lone and what != "store_global":
+        refuse(
+            "one-thread",
+            f"{what} under a condition that holds for one thread",
+            "move it out of the if: one thread only stores single elements there",
         )
     return here
 
@@ -293,6 +300,17 @@ def shared_transpose(x: Value, *perm: Any) -> Any:
     s = shared_of(x)
     order = static_ints(perm, "an axis") if perm else tuple(range(len(s.typed(Shared).shape)))[::-1]
     return program().derived(s, current().emit(smem.shared_transpose, s, perm=order), order)
+
+
+@builtin
+def shared_item(x: Value) -> Any:
+    """s.item(): the number in a slot, or a part of one, of one element."""
+    s = shared_of(x)
+    if math.prod(s.typed(Shared).shape) != 1:
+        refuse(
+            "element", f"item() of {describe(x)}", "it is the only element of a tensor: index it"
+        )
+    return current().emit(smem.shared_get, s)
 
 
 @builtin

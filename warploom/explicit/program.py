@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warploom.errors import CompileError, Loc, Note
-from warploom.frontend.coerce import Emitter, Operand
+from warploom.frontend.coerce import Const, Emitter, Operand
 from warploom.frontend.refuse import refuse
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Op, OpKind, Value
@@ -152,6 +152,7 @@ class Program:
         self.threads: list[Threads] = [Threads(0, None, 1, "all")]
         self.top: Builder | None = None
         self.body: Builder | None = None  # of the group being translated, outside its control flow
+        self.is_lone = False  # under a condition that holds for one thread
         self.around: list[Builder] = []  # of the groups being translated: where each begins
         self.elsewhere: dict[
             Value, str
@@ -239,6 +240,13 @@ class ScriptEmitter(Emitter):
         emitter.program = program
         program.top = emitter.builder
         return emitter
+
+    def binary(self, symbol: str, x: Operand, y: Operand) -> Value | Const:
+        """As Emitter.binary; / of integers is C's, as Tilus's."""
+        if symbol == "/" and (isinstance(x, Value) or isinstance(y, Value)):
+            kinds = self.dtype(x), self.dtype(y)
+            symbol = "//" if all(isinstance(d, DType) and d.is_int for d in kinds) else "/"
+        return super().binary(symbol, x, y)
 
     def emit(self, kind: OpKind, *operands: Value, hint: str = "", **attrs: Any) -> Any:
         """As Emitter.emit; tensors that meet one whose layout is annotated lie as it does."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from warploom.explicit.copies import CopyAsync
-from warploom.explicit.handles import Enter, GlobalView
+from warploom.explicit.handles import Enter, GlobalView, ThreadIndex
 from warploom.explicit.memory import Scatters, Semaphores
 from warploom.explicit.operands import (
     axes_of,
@@ -29,8 +29,8 @@ from warploom.explicit.operands import (
 )
 from warploom.explicit.products import Products
 from warploom.explicit.surface import Namespaces
-from warploom.explicit.tensors import Tensors
-from warploom.explicit.values import Values, written
+from warploom.explicit.tensors import Tensors, annotate
+from warploom.explicit.values import Values, taken, written
 from warploom.frontend.coerce import (
     Operand,
     current,
@@ -75,20 +75,22 @@ class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, N
         dims: Any = None,
         cache_policy: Any = None,
         out: Any = None,
+        layout: Any = None,
     ) -> Any:
         """The box at offsets into registers; out of bounds zeros.  The group loads it together.
 
         dims: which axes of the view are the tile's, by default the last.  cache_policy: as tma's.  out: the
-        tensor that becomes the box, and says its shape."""
+        tensor that becomes the box, and says its shape; so does layout, as annotate_layout's."""
         whole_group("load_global")
         at = box_offsets(offsets, src)
+        shape = tuple(layout.shape) if shape is None and layout is not None else shape
         if shape is None and out is not None:
-            shape = current().shape(out)
+            shape = taken(out)[1].shape
         sizes = shapes.positive_shape(shape, "the shape")
         box = _box(src, sizes, dims)
         how = policy_of(cache_policy)
         made = current().emit(tile.load_box, src.view, *at, shape=box, **how)
-        return written(shapes.reshape(made, sizes) if box != sizes else made, out)
+        return written(_lying(shapes.reshape(made, sizes) if box != sizes else made, layout), out)
 
     @builtin
     def store_global(
@@ -104,23 +106,35 @@ class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, N
         at = box_offsets(offsets, dst)
         v = tile_value(src, "store_global")
         sizes = current().shape(v)
+        if program().is_lone and math.prod(sizes) != 1:
+            refuse(
+                "one-thread",
+                f"{v.type} stored by one thread",
+                "store it by all threads: each stores what it holds",
+            )
         box = _box(dst, sizes, dims)
         v = shapes.reshape(v, box) if box != sizes else v
         current().emit(tile.store_box, dst.view, v, *at, **policy_of(cache_policy))
 
     @builtin
     def load_shared(
-        self, src: Any, offsets: Any = None, shape: Any = None, dims: Any = None, out: Any = None
+        self,
+        src: Any,
+        offsets: Any = None,
+        shape: Any = None,
+        dims: Any = None,
+        out: Any = None,
+        layout: Any = None,
     ) -> Any:
         """A slot (or part of one) into registers.  A slot of one element is a number, the same for all.
 
         offsets, shape, dims: the part at these offsets, one an axis of src; dims: which axes are the
-        tensor's, by default the last.  out: the tensor that becomes it."""
+        tensor's, by default the last.  out: the tensor that becomes it.  layout: as annotate_layout's."""
         s = shared_of(src) if offsets is None else part_of(src, offsets, shape, dims)
         if _is_number(s):
             return current().emit(smem.shared_get, s)
         whole_group("load_shared")
-        return written(current().emit(smem.shared_load, s), out)
+        return written(_lying(current().emit(smem.shared_load, s), layout), out)
 
     @builtin
     def store_shared(self, dst: Any, src: Operand, offsets: Any = None, dims: Any = None) -> None:
@@ -205,6 +219,12 @@ class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, N
     def single_thread(self, thread: Any = -1) -> Any:
         """One thread of the group, always the same one."""
         return Enter("one", what="single_thread()")
+
+    @builtin
+    def get_thread_binding(self) -> ThreadIndex:
+        """The number of the thread, for `if self.get_thread_binding() == 0:`, whose block may store tensors
+        of one element."""
+        return ThreadIndex()
 
     @builtin
     def sync(self, scope: str = "group") -> None:
@@ -386,6 +406,11 @@ def _is_number(s: Value) -> bool:
 
 def _printable(x: Operand) -> Value:
     return tile_value(x, "printf") if is_register(x) else current().value(x)
+
+
+def _lying(made: Any, layout: Any) -> Any:
+    """A tensor in the layout that is asked for."""
+    return made if layout is None else annotate(made, layout, None, None).value
 
 
 def _box(view: GlobalView, shape: tuple[int, ...], dims: Any) -> tuple[int, ...]:

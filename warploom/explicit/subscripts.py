@@ -71,6 +71,8 @@ class Subscripts(Statements):
             if len(indices) != len(t.lead) or list(entries[: len(indices)]) != indices:
                 site = self.program.site(x)
                 is_whole = site is not None and t.box == t.shape
+                if len(indices) == len(entries) == len(t.lead) + len(t.shape):
+                    return self._element(x, t, values)
                 if is_whole and 0 < len(indices) < len(t.lead) + len(t.shape):
                     assert site is not None
                     self.program.choose(
@@ -100,6 +102,17 @@ class Subscripts(Statements):
             return shared_block(  # type: ignore[no-any-return]
                 out, shape, tuple(lo // n for (lo, _), n in zip(bounds, shape, strict=True))
             )
+
+    def _element(self, x: Value, t: Shared, index: Sequence[Any]) -> Value:
+        """s[i, j] with an index for each axis: a part of one element."""
+        n, out, site = len(t.lead), x, self.program.site(x)
+        if t.swizzle and site is not None:
+            self.program.choose(site, "swizzle", 0, "one element of it is read", self.emitter.loc)
+        if n:
+            slot = self.emitter.emit(smem.shared_slot, x, *map(index_of, index[:n]))
+            out = self.program.derived(x, slot)
+        part: Value = shared_block(out, (1,) * len(t.shape), tuple(index[n:]))
+        return part
 
     def _bounds_of(
         self, entries: Sequence[ast.expr], shape: tuple[int, ...]

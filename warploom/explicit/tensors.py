@@ -167,8 +167,8 @@ class Tensors:
     ) -> Any:
         """A tile in the group's registers, filled with init: a number, or a function of an element's indices
         (`init=lambda i, j: i >= j`), which are int32 tensors.  layout: as annotate_layout's, it says the
-        shape as well.  Without init it has no contents: one of float32 or int32 then only serves as an
-        accumulator whose first mma has use_acc=False."""
+        shape as well.  Without init it has no contents, as what `out=` names; one of float32 or int32 and of
+        two axes may also be an accumulator whose first mma has use_acc=False."""
         d = static_dtype(dtype, "dtype")
         shape = tuple(layout.shape) if shape is None and layout is not None else shape
         sizes = shapes.positive_shape(shape, "the shape")
@@ -180,11 +180,7 @@ class Tensors:
             made = _filled(init, sizes, d) if callable(init) else shapes.full(sizes, init, d)
             return made if layout is None else annotate(made, layout, None, None).value
         if d not in (f32, i32) or len(sizes) != 2:
-            refuse(
-                "register-init",
-                f"a register tensor of {d} without contents",
-                "give init=; only wgmma's float32 and int32 accumulators may start without",
-            )
+            return shapes.full(sizes, 0, d)
         v = current().emit(mma.no_acc, shape=sizes, dtype=d, hint=p.target)
         p.state.flight[v] = SETTLED
         return v

@@ -29,7 +29,7 @@ from warploom.frontend.reads import Reads
 from warploom.frontend.scope import Binding, Scope, assigned_names, leaves
 from warploom.frontend.source import Function, call_signature
 from warploom.ir.core import Builder, Fact, Func, Type, Value
-from warploom.ir.ops import mma
+from warploom.ir.ops import mma, tile
 from warploom.ir.types import Barriers, DType, InFlight, Scalar, Shared, Tile
 from warploom.target import DEFAULT, Target
 
@@ -130,10 +130,12 @@ class _Retry(Exception):
 
 
 class _Loop:
-    """What is assumed of the register tensors that a loop carries: which are in flight, and their ages."""
+    """What is assumed of the register tensors that a loop carries: which are in flight, and their ages; which
+    layouts the body gives them."""
 
     def __init__(self) -> None:
         self.in_flight: set[str] = set()
+        self.layouts: dict[str, object] = {}
         self.ages: dict[str, int] = {}
         self.after: dict[str, int] = {}  # ages at the end of the body
         self.params: dict[str, Any] = {}  # what each is at the start of the body,
@@ -244,10 +246,27 @@ class ScriptStatements(Groups):
                 started = self.emitter.emit(mma.in_flight, v, hint=v.hint)
                 self.program.state.flight[started] = SETTLED
                 self.scope[n] = Binding(started, self.scope[n].loc)
+            if n in assumed.layouts:
+                self.scope[n] = self._lying(self.scope[n], assumed.layouts[n])
         ordered = sorted(names)
         before = {n: self.scope[n] for n in ordered}
         init = tuple(self.emitter.carried(x) for n in ordered for x in leaves(before[n].value))
         return ordered, before, init
+
+    def _lying(self, binding: Binding, layout: object) -> Binding:
+        """A register tensor in a layout."""
+        v = binding.value
+        made = self.emitter.emit(tile.convert_layout, v, layout=layout, hint=v.hint)
+        return Binding(made, binding.loc)
+
+    def _as_before(self, name: str, starts: Tile, ends: Tile, new: Binding) -> Binding:
+        """What the body gives, lying as what it started with; where the body says how, that does as well."""
+        if replace(ends, layout=starts.layout) != starts:
+            return new
+        if starts.layout is None:
+            self.loops[-1].layouts[name] = ends.layout
+            raise _Retry
+        return self._lying(new, starts.layout)
 
     def _enter(
         self, carried: list[str], before: Scope, init: tuple[Value, ...]
@@ -267,6 +286,9 @@ class ScriptStatements(Groups):
             assumed.kept.add(name)
         if new is not None and isinstance(new.value, Value) and isinstance(old.value, Value):
             starts, ends = old.value.type, new.value.type
+            if isinstance(starts, Tile) and isinstance(ends, Tile) and starts != ends:
+                new = self.scope[name] = self._as_before(name, starts, ends, new)
+                ends = new.value.type
             if isinstance(starts, Tile) and isinstance(ends, InFlight) and ends.tile == starts:
                 assumed.in_flight.add(name)
                 assumed.ages[name] = flight.get(new.value, SETTLED)  # at the next one's start

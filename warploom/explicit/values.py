@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from warploom.explicit.handles import Changed
-from warploom.explicit.operands import tile_value
+from warploom.explicit.operands import program, tile_value
+from warploom.explicit.program import SETTLED
 from warploom.frontend.coerce import (
     Operand,
     current,
@@ -30,15 +31,22 @@ from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import KINDS, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Tile, i1, i32
+from warploom.ir.types import DType, InFlight, Tile, i1, i32
+
+
+def taken(out: Any) -> tuple[Value, Tile]:
+    """The tensor that `out=` names, with its type: one that nothing was made in as well."""
+    if isinstance(out, Value) and program().state.flight.get(out) == SETTLED:
+        return out, out.typed(InFlight).tile
+    v = tile_value(out, "out")
+    return v, v.typed(Tile)
 
 
 def written(made: Any, out: Any) -> Any:
     """What an instruction gives that made a tensor, for the tensor `out` where one is given."""
     if out is None:
         return made
-    v = tile_value(out, "out")
-    t = cast(Tile, v.type)
+    v, t = taken(out)
     if current().shape(made) != t.shape:
         refuse("out-shape", f"{describe(made)} for out, {t}", "make them of one shape")
     value = current().cast(made, cast(DType, t.elem))
@@ -263,7 +271,12 @@ class Values:
     fma = with_out(elementwise.fma)
     clip = with_out(elementwise.clamp)
     transpose = with_out(shapes.trans)
-    reshape = with_out(shapes.reshape)
+
+    @with_out
+    def reshape(self, tensor: Operand, *sizes: Any, shape: Any = None) -> Any:
+        """The same elements, in row-major order, under another shape."""
+        return shapes.reshape(tensor, *(sizes if shape is None else (shape,)))
+
     expand_dims = with_out(shapes.expand_dims)
     broadcast_to = with_out(shapes.broadcast_to)
     randint4x = random.randint4x

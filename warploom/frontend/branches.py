@@ -121,7 +121,11 @@ class Branches(Comprehensions):
     def _if(self, node: ast.If, rest: list[ast.stmt]) -> tuple[Outcome, list[ast.stmt]]:
         """An if, and where one arm of it returns also the statements after it: how that ends, and which
         statements are left."""
-        test = self.expr(node.test)
+        return self._decided(node, self.expr(node.test), rest)
+
+    def _decided(
+        self, node: ast.If, test: Any, rest: list[ast.stmt]
+    ) -> tuple[Outcome, list[ast.stmt]]:
         with self.at(node.test):
             c = self.condition(test)
         if isinstance(c, bool):

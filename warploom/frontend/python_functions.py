@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import types
 from collections.abc import Callable
 from functools import reduce
@@ -63,6 +64,15 @@ def _static_number(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return convert(known(x) if isinstance(x, Const) else x)
         except (TypeError, ValueError) as e:
             refuse("constant", f"{convert.__name__}({describe(x)}): {e}", "pass a number")
+
+    return call
+
+
+def _of_number(static: Callable[[Any], Any], dynamic: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function of Python's math: of known numbers its own, else the language's."""
+
+    def call(x: Any) -> Any:
+        return static(known(x)) if is_literal(x) or isinstance(x, Const) else dynamic(x)
 
     return call
 
@@ -150,6 +160,10 @@ PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     builtins.all: lambda x: all(static_bool(v, "what all() tests") for v in _sequence(x)),
     builtins.slice: _python_slice,
     builtins.any: lambda x: any(static_bool(v, "what any() tests") for v in _sequence(x)),
+    **{
+        getattr(math, name): _of_number(getattr(math, name), getattr(elementwise, name))
+        for name in ("exp", "log", "sqrt", "sin", "cos", "tanh", "floor", "ceil")
+    },
     builtins.getattr: _python_getattr,
     builtins.hasattr: lambda x, name: _python_getattr(x, name, _ABSENT) is not _ABSENT,
 }

@@ -60,8 +60,24 @@ class DType:
     __repr__ = __str__
 
 
-# What Triton's dtypes tell, in kernels and on the host.
+def _extreme(d: DType, highest: bool) -> Any:
+    """The largest finite number, or the smallest."""
+    if d.kind == "bool":
+        return int(highest)
+    if d.is_float:
+        limits = ml_dtypes.finfo(d.numpy)  # type: ignore[no-untyped-call]
+        return float(limits.max if highest else limits.min)
+    return int(np.iinfo(d.numpy).max if highest else np.iinfo(d.numpy).min)
+
+
+# What Triton's and Tilus's dtypes tell, in kernels and on the host.
 DTYPE_PROPERTIES: dict[str, Callable[[DType], Any]] = {
+    "nbits": lambda d: d.bits,
+    "nbytes": lambda d: d.bytes,
+    "max_value": lambda d: _extreme(d, True),
+    "min_value": lambda d: _extreme(d, False),
+    "zero": lambda d: 0.0 if d.is_float else 0,
+    "one": lambda d: 1.0 if d.is_float else 1,
     "primitive_bitwidth": lambda d: 1 if d.kind == "bool" else d.bits,
     "int_bitwidth": lambda d: 1 if d.kind == "bool" else d.bits,
     "itemsize": lambda d: d.bytes,
@@ -85,6 +101,9 @@ def _is_called(name: str, d: DType) -> bool:
 
 DTYPE_PREDICATES: dict[str, Callable[[DType], Any]] = {
     **{name: functools.partial(_is_called, n) for name, n in _BY_NAME.items()},
+    "is_integer": lambda d: d.is_int and d.kind != "bool",
+    "is_any_float16": lambda d: d.is_float and d.bits == 16,
+    "is_boolean": lambda d: d.kind == "bool",
     "is_floating": lambda d: d.is_float,
     "is_standard_floating": lambda d: d.is_float and d.bits > 8,
     "is_fp8": lambda d: d.is_8bit_float,

@@ -51,6 +51,21 @@ class RegisterLayout:
         return tuple(found)
 
     @property
+    def spatial_size(self) -> int:
+        """Threads that hold it."""
+        return self.threads
+
+    @property
+    def local_size(self) -> int:
+        """Elements that each of them holds."""
+        return math.prod(self.mode_shape[m] for m in self.local_modes)
+
+    @property
+    def size(self) -> int:
+        """Elements of the tile."""
+        return math.prod(self.shape)
+
+    @property
     def threads(self) -> int:
         return math.prod(-m if m < 0 else self.mode_shape[m] for m in self.spatial_modes)
 
@@ -147,6 +162,16 @@ def local(*shape: int) -> RegisterLayout:
 def column_local(*shape: int) -> RegisterLayout:
     """All elements in one thread, in column-major order."""
     return _of(shape, False, -1)
+
+
+def register_layout(
+    shape: Sequence[int],
+    mode_shape: Sequence[int],
+    spatial_modes: Sequence[int],
+    local_modes: Sequence[int],
+) -> RegisterLayout:
+    """The layout of these modes."""
+    return RegisterLayout(*map(tuple, (shape, mode_shape, spatial_modes, local_modes)))
 
 
 def compose(outer: RegisterLayout, inner: RegisterLayout) -> RegisterLayout:

@@ -7,6 +7,7 @@ without data (option WARPLOOM_CHECK; the verdict is cached).
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.explicit.script import ScriptBase
 from warploom.explicit.translate import kernel_parameters, translate_script
 from warploom.frontend.reads import Reads, Variants
+from warploom.frontend.refuse import Refusal
 from warploom.frontend.tokens import exact
 from warploom.ir.core import Fact, Func
 from warploom.ir.printer import print_func
@@ -414,17 +416,29 @@ class _Space(tuple):  # type: ignore[type-arg]
         return made
 
 
+_SAYS_NO = AssertionError, ValueError, Refusal, WarploomError  # to what does not go together
+
+
 class TunedScript:
     """A script whose schedule is chosen at the first call of a kind: by `debug_schedule` where the class has
-    one, else by timing all schedules on the GPU.  On host arrays the first one runs."""
+    one, else by timing all schedules on the GPU.  On host arrays the first one that compiles runs.  Schedules
+    that `__init__` says no to, by an assertion or a ValueError, are left out."""
 
     def __init__(self, cls: type[Script], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         rows = itertools.product(*(space.rows for space in cls.spaces))  # type: ignore[attr-defined]
         schedules = [{k: v for row in picked for k, v in row.items()} for picked in rows]
         if cls.debug_schedule is not None:
             schedules = [dict(cls.debug_schedule)]
-        self.schedules = schedules
-        self.scripts: list[Script] = [cls(*args, **{**kwargs, **s}) for s in schedules]
+        self.schedules: list[dict[str, Any]] = []
+        self.scripts: list[Script] = []
+        for s in schedules:
+            try:
+                self.scripts.append(cls(*args, **{**kwargs, **s}))
+            except _SAYS_NO:
+                if s is schedules[-1] and not self.scripts:
+                    raise
+            else:
+                self.schedules.append(s)
         self._chosen: dict[Any, Script] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
@@ -443,7 +457,7 @@ class TunedScript:
         name = type(self.scripts[0]).__name__
         device = device_of(call.fields, name)
         if device == CPU or len(self.scripts) == 1:
-            return self.scripts[0]
+            return self._first_translated(call)
 
         def one(i: int) -> Candidate:
             def make() -> tuple[CompiledKernel, tuple[int, int, int]]:
@@ -467,6 +481,14 @@ class TunedScript:
         finally:
             worker.close()
         return self._first_sound(candidates, verdict, launched)
+
+    def _first_translated(self, call: Call) -> Script:
+        """The first schedule that goes; raises what it says of the last where none does."""
+        for script in self.scripts[:-1]:
+            with contextlib.suppress(CompileError):
+                script._lowered(script._request(call, DEFAULT.name))
+                return script
+        return self.scripts[-1]
 
     def _first_sound(self, candidates: Sequence[Candidate], verdict: Verdict, call: Call) -> Script:
         """The fastest schedule that the check lets be launched; timing, on copies in a process of its own,

@@ -13,7 +13,8 @@ import numpy as np
 
 from warploom.analysis.cost import elementwise
 from warploom.errors import InternalError
-from warploom.ir.analysis import backward_slice, sources, unwaited
+from warploom.ir import engines
+from warploom.ir.analysis import allocations_of, backward_slice, sources, unwaited
 from warploom.ir.core import Func, Level, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tma, unaligned
 from warploom.ir.types import Scalar, Shared, Tile
@@ -197,6 +198,14 @@ class Outline:
             while alias in self._allocations:
                 found[name], alias = alias, self._allocations[alias][2]
         return found
+
+    @cached_property
+    def holds_data(self) -> frozenset[str]:
+        """The allocations that tiles are written to: what lies there no run without data knows."""
+        made = allocations_of(self.func)
+        kinds = {smem.shared_store, *smem.BY_ELEMENT, *engines.FILLS}
+        written = (v for o in self.ops if o.kind in kinds for v in o.operands if v in made)
+        return frozenset(made[v].attrs["name"] for v in written)
 
     @cached_property
     def shared(self) -> tuple[dict[str, int], int]:

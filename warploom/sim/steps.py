@@ -354,6 +354,8 @@ def _combining(a: Agent, o: Op, s: Place, value: Any, rest: Any) -> Steps:
 @step(smem.shared_get)
 def _shared_get(a: Agent, o: Op, s: Place) -> Any:
     cta = read_now(a, o, s)
+    if not cta.has_data and s.allocation in cta.outline.holds_data:
+        return None
     need_written(a, o, s.addresses, s)
     at = s.first_byte
     a.got[at] = a.got.get(at, 0) + 1

@@ -73,13 +73,12 @@ MODULES = {
     ),
     "tilus.ir.layout": Module(
         "RegisterLayout auto_local_spatial column_local column_spatial compose flatten local permute "
-        "reduce replicated spatial squeeze unsqueeze",
+        "reduce register_layout replicated spatial squeeze unsqueeze",
         different={"SharedLayout": "made by self.cuda.swizzled_shared_layout"},
         missing={
             "concat": "multiply layouts: spatial(8, 4).local(1, 2)",
             "divide": "keep the factors: layouts are products",
             "left_divide": "keep the factors: layouts are products",
-            "register_layout": "write spatial(…).local(…), or RegisterLayout with its modes",
             "reshape": "flatten, or RegisterLayout with its modes",
             **{
                 f"{kind}_{name}": "views and shared tensors say how they lie"
@@ -107,11 +106,12 @@ MODULES = {
         "store_shared_scatter sum sync tcgen05 thread_group tma transpose unsqueeze warp_group wgmma where",
         different={
             "copy_async": "`evict` is accepted and not heard; bounds are always checked",
+            "get_thread_binding": "for `if self.get_thread_binding() == 0:` around stores of one element",
             "fast_divmod": "the divisor follows from kernel arguments",
             "lock_semaphore": _CHECKED,
             "print_tensor": "each element in a line of its own",
-            "register_tensor": "without `init` an accumulator only; elements that are assigned one by one "
-            "are numbers (one axis, at most 64)",
+            "register_tensor": "without `init` zeros, or an accumulator; elements that are assigned one by "
+            "one are numbers (one axis, at most 64)",
             "release_semaphore": _CHECKED,
             "view": "dtypes of one width: which elements a thread holds is the compiler's",
         },

@@ -10,6 +10,7 @@ from warploom.layout.modes import flatten as flatten
 from warploom.layout.modes import local as local
 from warploom.layout.modes import permute as permute
 from warploom.layout.modes import reduce as reduce
+from warploom.layout.modes import register_layout as register_layout
 from warploom.layout.modes import replicated as replicated
 from warploom.layout.modes import spatial as spatial
 from warploom.layout.modes import squeeze as squeeze
