@@ -716,6 +716,9 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
                 todo.append((format_product, size, size, size, f32, nk, tile, 8, 3))
             for tile in ((128, 128, 128), (128, 256, 128), *(() if nk else ((256, 128, 128),))):
                 todo.append((format_product, size, size, size, i8, nk, tile, 8, 3))
+    for nk in (True, False):
+        for ieee, warps in (((128, 128, 16), 8), ((128, 128, 32), 8), ((64, 64, 32), 4)):
+            todo.append((format_product, 2048, 2048, 2048, f32, nk, ieee, warps, 3, "ieee"))
     for n in (1024, 4096):
         todo += [(grouped_products, ((n, n, n),) * 4, t) for t in ((128, 128, 32), (64, 64, 32))]
         tiles = ((128, 128, 64), (128, 128, 32), (64, 64, 32))

@@ -60,6 +60,22 @@ def test_tasks_and_uniform_kernels(groups: int, tmp_path: Path) -> None:
     assert judging.judge(case, "auto", tmp_path).startswith("tasks" if groups else "uniform")
 
 
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.filterwarnings("ignore::warploom.errors.WarploomWarning")
+@pytest.mark.parametrize(
+    ("rows", "asked", "axis", "count"), [(80, 4, "M", 2), (16, 4, "M", 2), (24, 2, "N", 2)]
+)
+def test_groups_share_rows_where_the_swizzle_begins_again(
+    rows: int, asked: int, axis: str, count: int, tmp_path: Path
+) -> None:
+    """Not the 20 rows that four groups would have of 80 each, nor the 12 of 24."""
+    case = wholes(90, 70, 40, (rows, 64, 16), "rr", 4)
+    case = replace(case, knobs={**case.knobs, "num_consumer_groups": asked})
+    judging.judge(case, "auto", tmp_path)
+    split = compiled(case).schedule.split
+    assert (split.axis, split.count) == (axis, count)
+
+
 def rounded(x: Fraction) -> np.float32:
     """The float32 nearest to x, of two the even one."""
     near = np.float32(float(x))

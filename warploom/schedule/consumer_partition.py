@@ -26,6 +26,7 @@ from warploom.schedule.roles import Roles
 from warploom.target import MatrixUnit, Target
 
 MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
+SWIZZLED_ROWS = 8  # after so many rows the swizzle of a slot begins again
 MIN_COLUMNS = 32  # columns that a group is left with where N is split
 
 
@@ -271,6 +272,9 @@ class ConsumerPartition:
 
     def why_no_unit(self, o: Op, rows: int, columns: int, parts: tuple[int, int]) -> str | None:
         """None where a matrix unit takes what a group is left with of a dot, else why none does."""
+        for what, size, count in (("rows", rows, parts[0]), ("columns", columns, parts[1])):
+            if count > 1 and size % SWIZZLED_ROWS:
+                return f"{o.id} would be left with {size} {what}, slots are cut by {SWIZZLED_ROWS}"
         found = unit_of(o, self.target, self.warps, parts)
         units = units_for(o, self.target)
         if found is not None and (self.any_unit or found is units[0]):
