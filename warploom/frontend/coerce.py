@@ -333,9 +333,9 @@ class Emitter:
         shape = self.common_shape(*operands)
         return tuple(self.expand_to(x, shape) for x in operands)
 
-    def unify(self, x: Operand, y: Operand, division: bool = False) -> tuple[Value, Value]:
+    def unify(self, x: Operand, y: Operand) -> tuple[Value, Value]:
         """x and y in one dtype and one shape."""
-        return self._alike(self.promoted(x, y, division), x, y)
+        return self._alike(self.promoted(x, y), x, y)
 
     def _alike(self, d: DType, x: Operand, y: Operand) -> tuple[Value, Value]:
         shape = self.common_shape(x, y)

@@ -33,10 +33,10 @@ def print_func(func: Func, locs: bool = False) -> str:
     return "\n".join(printer.lines)
 
 
-def print_op(op: Op, names: Mapping[Value, str] | None = None, locs: bool = False) -> str:
-    """One op as text, regions included; operands from outside it are called by `names` or their hints."""
-    printer = _Printer(locs)
-    known = dict(names or {})
+def print_op(op: Op) -> str:
+    """One op as text, regions included; operands from outside it are called by their hints."""
+    printer = _Printer(locs=False)
+    known: dict[Value, str] = {}
     taken = set(known.values())
     for value in reads(op):
         if value not in known:

@@ -291,6 +291,6 @@ def _keep(kernel: CompiledKernel) -> None:
         options.write(folder / f"{stem}.{suffix}", text.encode(), "KEEP")
 
 
-def is_cached(request: Request, cache: DiskCache | None = None) -> bool:
+def is_cached(request: Request) -> bool:
     """Whether `compile_request` would run no pass."""
-    return _from_cache(request, default_cache() if cache is None else cache) is not None
+    return _from_cache(request, default_cache()) is not None

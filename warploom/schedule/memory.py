@@ -100,8 +100,7 @@ class Memory:
 
         staging_bytes = cache(self.stores.staging_bytes)
 
-        def staging(buffers: int, shared: Op | None, common: int) -> int:
-            """Bytes of staging beside the rings."""
+        def staging(buffers: int, shared: Op | None, common: int) -> int:  # beside the rings
             bytes_of = staging_bytes(buffers)
             total = sum(bytes_of.values())
             if shared is not None and host is not None:

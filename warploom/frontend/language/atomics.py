@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warploom.frontend.coerce import Operand, Tensor, calc, current
-from warploom.frontend.language.core import method
+from warploom.frontend.language.core import method, named
 from warploom.frontend.language.memory import fitted, mask_for, pointer_of
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Region, Value
@@ -54,13 +54,12 @@ def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
     ) -> Tensor:
         return combined(fn, pointer, val, mask, None, sem, scope, integer)
 
-    atomic.__name__ = atomic.__qualname__ = f"atomic_{fn}"
-    atomic.__doc__ = (
+    means = (
         f"{does}; gives the old values. sem: what it orders of the accesses around it; 'acq_rel' (where not "
         "given) both sides, 'release' those before it, 'acquire' those behind it, 'relaxed' none. "
         "scope: 'cta' or 'gpu'."
     )
-    return method(atomic)
+    return method(named(f"atomic_{fn}", means, atomic))
 
 
 atomic_add = _atomic("add", "Replaces what the pointers point at by its sum with val")

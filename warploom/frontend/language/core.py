@@ -28,6 +28,13 @@ def builtin(fn: F) -> F:
     return fn
 
 
+def named(name: str, means: str, fn: F) -> F:
+    """A builtin that was made by another function: what it is called, and its docstring."""
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = means
+    return builtin(fn)
+
+
 def method(fn: F) -> F:
     """A builtin that is also a method of tiles and scalars, which become its first argument."""
     METHODS[fn.__name__.rstrip("_")] = fn

@@ -18,7 +18,7 @@ from warploom.frontend.coerce import (
     static_dtype,
     static_int,
 )
-from warploom.frontend.language.core import builtin, method
+from warploom.frontend.language.core import builtin, method, named
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import OpKind, Value
 from warploom.ir.ops import arith
@@ -269,9 +269,7 @@ def _operation(symbol: str, name: str) -> Callable[..., Tensor]:
     def operation(x: Operand, y: Operand, sanitize_overflow: bool = True) -> Tensor:
         return calc(symbol, x, y)
 
-    operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"x {symbol} y."
-    return builtin(operation)
+    return named(name, f"x {symbol} y.", operation)
 
 
 add, sub, mul = _operation("+", "add"), _operation("-", "sub"), _operation("*", "mul")
@@ -346,9 +344,7 @@ def _function(kind: OpKind) -> Function:
             )
         return emitter.emit(kind, emitter.value(x))
 
-    function.__name__ = function.__qualname__ = kind.name
-    function.__doc__ = f"{kind.doc.rstrip('.')} (f32, f64)."
-    return builtin(function)
+    return named(kind.name, f"{kind.doc.rstrip('.')} (f32, f64).", function)
 
 
 FUNCTIONS = {
@@ -381,9 +377,7 @@ def _function_of_two(kind: OpKind) -> Callable[[Operand, Operand], Tensor]:
             refuse("math-dtype", told, "cast the operands first, as in x.to(tl.float32)")
         return emitter.emit(kind, a, b)
 
-    function.__name__ = function.__qualname__ = kind.name
-    function.__doc__ = f"{kind.doc.rstrip('.')} (f32, f64)."
-    return builtin(function)
+    return named(kind.name, f"{kind.doc.rstrip('.')} (f32, f64).", function)
 
 
 pow_ = _function_of_two(arith.pow_)

@@ -75,16 +75,9 @@ class DualGemm(Products):
                     group, a, b, full, empty, slot, phase, steps, stagger, 256, 64
                 )
                 out = (self.silu(acc[:, 0:128]) * acc[:, 128:256]).to(bfloat16)
-                with self.single_thread():
-                    self.tma.wait_group(0, read=True)  # the tile before has left its staging
-                self.sync()
-                self.store_shared(c[group], out)
+                self.stage(c[group], out)
                 stagger.arrive()
-                self.fence.proxy_async()
-                self.sync()
-                with self.single_thread():
-                    self.tma.shared_to_global(c[group], g_c, offsets=[row + group * 64, col])
-                    self.tma.commit_group()
+                self.send(group, c[group], g_c, row, col)
             with self.single_thread():
                 self.tma.wait_group(0, read=True)
 

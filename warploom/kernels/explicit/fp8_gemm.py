@@ -100,20 +100,11 @@ class Fp8Gemm(Products):
                 for i in self.range(0, self.pieces, unroll="all"):
                     by_column = self.load_shared(scale_b.block([width], at=[i]))
                     out = sums[i] * by_row[:, None] * by_column[None, :]
-                    with self.single_thread():
-                        self.tma.wait_group(0, read=True)  # the piece before has left its staging
-                    self.sync()
-                    self.store_shared(c[group], out.to(bfloat16))
+                    self.stage(c[group], out)
                     if i == self.pieces - 1:
                         stagger.arrive()
                         self.mbarrier.arrive(scales_empty, by="warp")
-                    self.fence.proxy_async()
-                    self.sync()
-                    with self.single_thread():
-                        self.tma.shared_to_global(
-                            c[group], g_c, offsets=[row + group * 64, col + width * i]
-                        )
-                        self.tma.commit_group()
+                    self.send(group, c[group], g_c, row, col, width * i)
                 s_phase ^= 1
             with self.single_thread():
                 self.tma.wait_group(0, read=True)

@@ -13,12 +13,12 @@ arrive at each CTA's barrier.
 
 from __future__ import annotations
 
-from warploom.kernels.explicit.parts import Tiles
-from warploom.language import bfloat16, cdiv, float32, int32
-from warploom.runtime.script import Script, autotune
+from warploom.kernels.explicit.parts import Products, Stagger, Tiles
+from warploom.language import bfloat16, cdiv, int32
+from warploom.runtime.script import autotune
 
 
-class Gemm(Script):
+class Gemm(Products):
     """C (m×n) = A·Bᵀ, or A·B: all dense bf16, A (m×k), sums in f32.
 
     programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile of 128 rows, a
@@ -65,6 +65,9 @@ class Gemm(Script):
         else:
             self.mbarrier.arrive(barrier, by="warp")
 
+    def right(self, b, slot):
+        return b[slot]
+
     def __call__(
         self,
         a_ptr: ~bfloat16,
@@ -98,29 +101,16 @@ class Gemm(Script):
 
         with self.thread_group(0, 128, replicas=2, name="consumer") as group:
             self.setmaxnreg(232)
+            stagger = Stagger(group, False)
             slot: int32 = 0
             phase: int32 = 0
             for t in range(first, tiles.count, programs):
                 row, col = tiles.at(t)
                 row, col = self.tile_of(row, col)
-                acc = self.register_tensor(dtype=float32, shape=[64, self.block_n])
-                previous: int32 = 0
-                for step in range(steps):
-                    self.mbarrier.wait(full[slot], phase)
-                    half = a[slot].block([64, 64], at=[group, 0])
-                    self.wgmma.fence()
-                    self.wgmma.mma(half, b[slot], acc, use_acc=step > 0)
-                    self.wgmma.commit_group()
-                    self.wgmma.wait_group(1)  # the product before this one: its slot is free
-                    if step > 0:
-                        self.release(empty[previous])
-                    previous = slot
-                    slot, phase = self.ring_next(slot, phase, self.stages)
-                self.wgmma.wait_group(0)
-                if steps > 0:
-                    self.release(empty[previous])
-                zero = self.register_tensor(dtype=float32, shape=[64, self.block_n], init=0.0)
-                out = self.where(steps > 0, acc, zero).to(bfloat16)
+                acc, slot, phase = self.multiply(
+                    group, a, b, full, empty, slot, phase, steps, stagger, self.block_n, 64
+                )
+                out = acc.to(bfloat16)
                 for i in self.range(0, self.block_n // 64, unroll="all"):
                     staging = c[group, i]
                     self.store_shared(staging, out[:, 64 * i : 64 * i + 64])

@@ -6,7 +6,7 @@ the tiles' ends."""
 from __future__ import annotations
 
 from warploom.explicit.script import Class
-from warploom.language import cdiv, float32, int32
+from warploom.language import bfloat16, cdiv, float32, int32
 from warploom.runtime.script import Script
 
 ORDER_BARRIERS = 8  # the first of the named barriers that order the consumers
@@ -61,6 +61,14 @@ class Stagger(Class):
 class Products(Script):
     """Scripts whose two consumers multiply what a producer brings through one ring."""
 
+    def release(self, barrier):
+        """A warp of a consumer has read a slot."""
+        self.mbarrier.arrive(barrier, by="warp")
+
+    def right(self, b, slot):
+        """What a slot of B holds, as (k, n): its rows are those of Bᵀ."""
+        return b[slot].transpose()
+
     def multiply(self, group, a, b, full, empty, slot, phase, steps, stagger, columns, depth):
         """A group's 64 rows of a tile, columns wide, over `steps` slots of depth elements of k; and where the
         ring stands after it.  One product is in flight while the next one is issued."""
@@ -70,16 +78,31 @@ class Products(Script):
             self.mbarrier.wait(full[slot], phase)
             half = a[slot].block([64, depth], at=[group, 0])
             self.wgmma.fence()
-            self.wgmma.mma(half, b[slot].transpose(), acc, use_acc=step > 0)
+            self.wgmma.mma(half, self.right(b, slot), acc, use_acc=step > 0)
             self.wgmma.commit_group()
             self.wgmma.wait_group(1)  # the product before this one: its slot is free
             if step > 0:
-                self.mbarrier.arrive(empty[previous], by="warp")
+                self.release(empty[previous])
             previous = slot
             slot, phase = self.ring_next(slot, phase, self.stages)
         stagger.wait()  # before the wait: the assembler keeps arithmetic behind a wait, not a named barrier
         self.wgmma.wait_group(0)
         if steps > 0:
-            self.mbarrier.arrive(empty[previous], by="warp")
+            self.release(empty[previous])
         zero = self.register_tensor(dtype=float32, shape=[64, columns], init=0.0)
         return self.where(steps > 0, acc, zero), slot, phase
+
+    def stage(self, staging, value):
+        """A value in its staging, from which TMA has read what was there before."""
+        with self.single_thread():
+            self.tma.wait_group(0, read=True)
+        self.sync()
+        self.store_shared(staging, value.to(bfloat16))
+
+    def send(self, group, staging, view, row, col, at=0):
+        """Stores what a group has staged: columns of its 64 rows of a tile, from `at` on."""
+        self.fence.proxy_async()
+        self.sync()
+        with self.single_thread():
+            self.tma.shared_to_global(staging, view, offsets=[row + group * 64, col + at])
+            self.tma.commit_group()

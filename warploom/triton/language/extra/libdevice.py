@@ -7,7 +7,7 @@ from typing import Any
 
 from warploom.frontend.coerce import Operand, Tensor, calc, current, describe
 from warploom.frontend.language import math as elementwise
-from warploom.frontend.language.core import builtin
+from warploom.frontend.language.core import builtin, named
 from warploom.frontend.language.math import abs as abs
 from warploom.frontend.language.math import div_rn as div_rn
 from warploom.frontend.language.math import fma as fma
@@ -19,12 +19,6 @@ pow = elementwise.pow_
 atan2 = elementwise.atan2
 _one = elementwise.FUNCTIONS
 globals().update(_one)
-
-
-def _named(name: str, means: str, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    fn.__name__ = fn.__qualname__ = name
-    fn.__doc__ = means
-    return builtin(fn)
 
 
 # ---- other names, and those of Triton's own accuracy
@@ -117,7 +111,7 @@ def _bitcast(name: str, source: Any, to: Any) -> Callable[..., Tensor]:
     def fn(x: Operand) -> Tensor:
         return elementwise.to(current().cast(x, source), to, bitcast=True)
 
-    return _named(name, f"The bits of a {source} as {to}.", fn)
+    return named(name, f"The bits of a {source} as {to}.", fn)
 
 
 float_as_int = _bitcast("float_as_int", f32, i32)
@@ -230,7 +224,7 @@ def _integer(name: str, rounding: str, to: Any, means: str) -> Callable[..., Ten
     def fn(x: Operand) -> Tensor:
         return current().cast(_one[rounding](x), to)
 
-    return _named(name, means, fn)
+    return named(name, means, fn)
 
 
 llrint = _integer("llrint", "rint", i64, "x rounded to an integer, halves to the even one (i64).")
@@ -325,7 +319,7 @@ def _rounded(op: str, way: str, count: int) -> Callable[..., Tensor]:
         letters = _LETTERS[dtype.name] * (count + 1)
         return _asm(text, letters, [emitter.cast(x, dtype) for x in xs], dtype)
 
-    return _named(f"{op}_{way}", f"{op} in f32 or f64, rounded as PTX's .{way} does.", fn)
+    return named(f"{op}_{way}", f"{op} in f32 or f64, rounded as PTX's .{way} does.", fn)
 
 
 def _converted(source: Any, to: Any, way: str) -> Callable[..., Tensor]:
@@ -334,11 +328,11 @@ def _converted(source: Any, to: Any, way: str) -> Callable[..., Tensor]:
         letters = _LETTERS[to.name] + _LETTERS[source.name]
         return _asm(f"cvt.{way}.{types} $0, $1;", letters, [current().cast(x, source)], to)
 
-    return _named(f"{source}2{to}_{way}", f"A {source} as {to}, rounded as PTX's .{way} does.", fn)
+    return named(f"{source}2{to}_{way}", f"A {source} as {to}, rounded as PTX's .{way} does.", fn)
 
 
 def _nearest(name: str, to: Any) -> Callable[..., Tensor]:
-    return _named(name, f"x as {to}, rounded to nearest even.", lambda x: current().cast(x, to))
+    return named(name, f"x as {to}, rounded to nearest even.", lambda x: current().cast(x, to))
 
 
 _COUNTS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "rcp": 1, "sqrt": 1}
@@ -454,7 +448,7 @@ def _norm(name: str, count: int) -> Callable[..., Tensor]:
         return calc("/", 1.0, found) if is_inverse else found
 
     means = f"The length of a vector of {count}, without overflow on the way"
-    return _named(name, f"1 / {means[0].lower()}{means[1:]}." if is_inverse else f"{means}.", fn)
+    return named(name, f"1 / {means[0].lower()}{means[1:]}." if is_inverse else f"{means}.", fn)
 
 
 norm3d, norm4d = _norm("norm3d", 3), _norm("norm4d", 4)
