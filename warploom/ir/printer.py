@@ -37,7 +37,7 @@ def print_op(op: Op) -> str:
     """One op as text, regions included; operands from outside it are called by their hints."""
     printer = _Printer(locs=False)
     known: dict[Value, str] = {}
-    taken = set(known.values())
+    taken: set[str] = set()
     for value in reads(op):
         if value not in known:
             printer.name(value, known, taken)
