@@ -117,6 +117,21 @@ def test_a_pipeline_of_groups_comes_back_from_its_text(name: str, tmp_path: Path
 
 
 @pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    diagonals(2, ["matmul-bf16-rc", "attention-bias-descriptor", "f32-tf32-rr"], [None, 0, 2]),
+)
+def test_tma_can_be_left_alone(name: str, groups: int | None) -> None:
+    case = CATALOG[name]
+    made = compiled(case, "sm_90a", tma=False, num_consumer_groups=groups)
+    assert not any(o.kind in (tma.tma_load, tma.tma_store) for o in walk(made.placed.body))
+    assert made.schedule.specialized == (groups == 2)
+    simulated(case, made)
+    report = made.check()
+    assert report.ok, str(report)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
 @on(OTHERS)
 def test_tasks_feed_products(target: str) -> None:
     """By TMA where there is one, else by producers that copy piece by piece."""

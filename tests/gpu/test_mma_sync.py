@@ -62,6 +62,40 @@ def test_every_case_is_right(name: str, groups: int | None) -> None:
     assert not case.judge(arrays(tuple(found)))
 
 
+@pytest.mark.parametrize("groups", [0, 2])
+@pytest.mark.parametrize(
+    "name", ["ieee-64x64-four", "ieee-64x128-eight", "32x32-two", "chunk-64-two"]
+)
+def test_without_tma(name: str, groups: int) -> None:
+    case = CASES[name]()
+    given = copies(case.args)
+    moved = [on_device(x) for x in given]
+    knobs = {**case.knobs, "num_consumer_groups": groups, "tma": False}
+    case.kernel[case.grid](*moved, **case.meta, **knobs)
+    found = list(given)
+    for i in case.wants:
+        found[i] = moved[i].cpu().numpy()
+    assert not case.judge(arrays(tuple(found)))
+
+
+@pytest.mark.parametrize("order", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize("tile", [(64, 64, 32), (128, 128, 16), (100, 24, 12)], ids=str)
+def test_float32_with_all_bits_is_the_simulators(tile: tuple[int, int, int], order: str) -> None:
+    """Bit for bit, among them sums that cancel, subnormal numbers and infinities."""
+    case = in_order.wholes(200, 168, 96, tile, order, 4)
+    random = np.random.default_rng(0)
+    for x in case.args[:2]:
+        x[...] = random.standard_normal(x.shape) * 2.0 ** random.integers(-40, 20, x.shape)
+    case.args[0][:8] *= np.float32(2.0**-75)
+    case.args[1][:, :8] *= np.float32(2.0**-60)
+    case.args[0][9, 5] = np.inf
+    here, moved = copies(case.args), [on_device(x) for x in copies(case.args)]
+    compiled = case.kernel.compile_for(*here, grid=case.grid, **case.meta, **case.knobs)
+    compiled.simulate(*here, grid=case.grid, exact=True)
+    case.kernel[case.grid](*moved, **case.meta, **case.knobs)
+    np.testing.assert_array_equal(moved[2].cpu().numpy(), here[2])
+
+
 @pytest.mark.parametrize("warps", [1, 2, 4, 8])
 @pytest.mark.parametrize("tile", [(16, 16, 32), (32, 48, 64), (48, 96, 32)], ids=str)
 def test_random_numbers_beside_float64(tile: tuple[int, int, int], warps: int) -> None:

@@ -73,7 +73,7 @@ class Accesses:
         """None where TMA may move boxes of `shape` for the load_box or store_box o, else the fact
         that forbids it."""
         if not self.target.box_limit:
-            return "the target has no engine that moves boxes"
+            return "no engine moves boxes (the target has none, or tma=False)"
         view = self.view(o)
         if view is None:
             return "its view is not made in this function"

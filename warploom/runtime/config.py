@@ -47,6 +47,7 @@ class Config:
     store_task: bool | None = None
     skip_idle: bool | Literal["masked"] | None = None
     matrix_unit: Literal["wgmma", "mma.sync"] | None = None
+    tma: bool = True
     pre_hook: Callable[[dict[str, Any]], object] | None = None
     ir_override: None = None  # Triton's; there is nothing of the kind
 

@@ -128,6 +128,8 @@ class Request:
             have = ", ".join(units)
             what = f"matrix_unit={unit!r}: {target.name} multiplies by {have}"
             raise CompileError("matrix-unit", what, help="leave matrix_unit out")
+        if not self.knobs.tma:
+            target = target.without_boxes()
         return target.limited(self.knobs.maxnreg).multiplying_by(unit)
 
     def translate(self, reads: Reads | None = None) -> Func:

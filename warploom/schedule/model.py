@@ -143,6 +143,9 @@ class Knobs:
     matrix_unit: Literal["wgmma", "mma.sync"] | None = _knob(
         None, "the instruction of all dots; None: the preferred one that takes each, else the next"
     )
+    tma: bool = _knob(
+        True, "boxes go by TMA where it takes them; False: by cp.async or through registers"
+    )
     pdl: bool = _knob(True, "the launch may overlap with the end of the kernel before it")
     debug: bool | Literal["asserts"] = _knob(
         False,

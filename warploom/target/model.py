@@ -384,6 +384,10 @@ class Target:
         """The same for launches with so many registers a thread at most (None: with what there are)."""
         return replace(self, entry_limit=registers)
 
+    def without_boxes(self) -> Target:
+        """The same without an engine that moves boxes."""
+        return replace(self, copy_engines=tuple(e for e in self.copy_engines if e.moves != "boxes"))
+
     def multiplying_by(self, instruction: str | None) -> Target:
         """The same with this matrix unit, and what threads multiply themselves, alone (None: with all that
         there are)."""
