@@ -6,7 +6,7 @@ it, one closes the group, one waits for groups.  Copies that tell an mbarrier ha
 from __future__ import annotations
 
 from warploom.ir.core import OpKind
-from warploom.ir.ops import mbarrier, mma, smem, task, tma
+from warploom.ir.ops import mbarrier, mma, smem, task, tile, tma
 
 ISSUED: dict[OpKind, str] = {
     mma.wgmma: "products",
@@ -28,6 +28,7 @@ COPIES_BOXES = frozenset((tma.tma_load,))  # and tells the mbarrier among its op
 COPIES_PIECES = frozenset((smem.cp_async,))
 TELLS_OF_PIECES = frozenset((mbarrier.cp_async_arrive,))
 FILLS = COPIES_BOXES | COPIES_PIECES
+MULTIPLIES = frozenset((tile.dot, mma.wgmma))  # in whichever way the chip does
 _PROTOCOL = (mbarrier.mbarrier_wait, mbarrier.mbarrier_expect, mbarrier.mbarrier_arrive)
 # What brings data to shared memory and tells of it: none of it shows others' stores to global memory.
 BRINGS = COPIES_BOXES | {*_PROTOCOL, smem.shared_store, smem.fence_async, task.elect}

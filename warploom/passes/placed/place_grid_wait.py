@@ -29,7 +29,8 @@ from __future__ import annotations
 
 from warploom.ir.analysis import effects, touches_global
 from warploom.ir.core import Builder, Func, Region, Value
-from warploom.ir.ops import grid, mma, task, tile
+from warploom.ir.engines import MULTIPLIES
+from warploom.ir.ops import grid, task
 from warploom.ir.rewrite import with_ops, with_regions
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -64,7 +65,7 @@ def place_grid_wait(func: Func, schedule: Schedule | None, target: Target) -> Fu
 
 def _only_loads(func: Func) -> bool:
     """Does the function multiply nothing, and access global memory by its threads only?"""
-    if not {tile.dot, mma.wgmma}.isdisjoint(func.body.by_kind):
+    if not MULTIPLIES.isdisjoint(func.body.by_kind):
         return False
     return all(o.accesses for o in func.body.all_ops if touches_global(o))
 
