@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from typing import Any
 
 import ml_dtypes
@@ -732,3 +733,63 @@ def test_ragged_tiles_from_a_counter_keep_apart_in_a_launch(name: str) -> None:
         found = check_global(p.func, case, has_contents=True)
         assert found.verdict == "proved", found.unproved
         assert "counter_ptr holds no negative number at first" in found.conditions
+
+
+@wl.jit
+def at_place(x: Any, y: Any, n: Any, HOW: tl.constexpr) -> None:
+    """One block a program, at a place that is a function of its number."""
+    p = tl.program_id(0)
+    if HOW == "xor":
+        place = p ^ n
+    elif HOW == "xor, one":
+        place = p ^ 1
+    elif HOW == "gray":
+        place = p ^ (p >> 1)
+    elif HOW == "abs":
+        place = tl.abs(p)
+    elif HOW == "fold":
+        place = tl.abs(p - n)
+    elif HOW == "or":
+        place = p | n
+    elif HOW == "shift":
+        place = p >> n
+    elif HOW == "left":
+        place = p << n
+    elif HOW == "divide":
+        place = p - p // (p * p)  # 0 divides nothing
+    elif HOW == "cast":
+        place = (p * n).to(tl.int8).to(tl.int32)
+    elif HOW == "float":
+        place = tl.sqrt(p.to(tl.float32)).to(tl.int32)
+    else:
+        place = tl.minimum(p, n)
+    i = tl.arange(0, 64)
+    tl.store(y + place * 64 + i, tl.load(x + p * 64 + i))
+
+
+PLACES = [
+    *(
+        (how, by, False)
+        for how in ("xor", "xor, one", "gray", "abs", "left", "divide")
+        for by in (1, 16)
+    ),
+    *((how, by, None) for how in ("cast", "float") for by in (1, 16)),
+    *((how, by, by == 1) for how in ("fold", "or", "minimum") for by in (1, 16)),
+    ("shift", 16, True),
+]
+
+
+@pytest.mark.parametrize(("how", "divisor", "meet"), PLACES)
+def test_numbers_that_are_named_meet(how: str, divisor: int, meet: bool | None) -> None:
+    """Broken, without a launch, are only places of which two are one, with numbers that show it and that the
+    variant takes; one to one, or of a function that the checker doesn't compute (None), never."""
+    kernel = at_place.compile(["*fp32:16", "*fp32:16", f"i32:{divisor}"], {"HOW": how})
+    found = check_global(kernel.placed)
+    assert (found.verdict == "broken") == bool(meet), (found.broken, found.unproved)
+    for race in found.broken:
+        told = dict(re.findall(r"([\w()]+) = (\d+)", race.message.rpartition("where")[2]))
+        grid, n = int(told["num_programs(0)"]), int(told.get("n", 0))
+        assert n % divisor == 0, race.message
+        arrays = (np.zeros(64 * grid, np.float32), np.zeros(1 << 19, np.float32))
+        at = at_launch(kernel.placed, Case((*arrays, np.int32(n)), (grid, 1, 1)))
+        assert at.verdict == "broken", (race.message, at.unproved)

@@ -92,9 +92,10 @@ def collect(
 ) -> Collected:
     """The accesses of a function in program order.  known: values of arguments of this launch; grid: its
     programs along each axis."""
-    facts = zip(func.params, func.attrs.get("facts", ()), strict=False)
-    told = {v: f.value for v, f in facts if f.value is not None}
+    facts = dict(zip(func.params, func.attrs.get("facts", ()), strict=False))
+    told = {v: f.value for v, f in facts.items() if f.value is not None}
     terms = Terms(PATIENCE if grid is not None else 1)
+    terms.divisors = {v: f.divisible for v, f in facts.items()}
     values = Values(func, terms, {**told, **(known or {})}, grid)
     collector = _Collector(Collected(func, terms, values))
     collector.run()

@@ -136,6 +136,8 @@ class Values:
             return args[0] * args[1]
         if kind is arith.neg:
             return -args[0]
+        if kind is arith.abs_ and t.range_of(args[0])[0] >= 0:
+            return args[0]
         if kind in (arith.idiv, arith.fast_div):
             return t.div(args[0], args[1], o.loc)
         if kind is arith.rem:

@@ -7,7 +7,9 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from warploom.check.terms import Atom
+from warploom.ir.ops import arith
 from warploom.ir.poly import Poly
+from warploom.sim.evaluate import ON_INTEGERS
 
 TRIES, WANTED, FEW = 120, 16, 6
 _ARGUMENTS = (1, 2, 16, 64, 100, 128, 256, 257, 512, 1000, 4096)
@@ -20,6 +22,16 @@ LOGIC: dict[str, Callable[..., int]] = {
     "or": lambda x, y: x | y,
     "not": lambda x: 1 - x,
 }
+BITS: dict[str, Callable[..., int]] = {
+    **{k.name: ON_INTEGERS[k] for k in (arith.abs_, arith.xor, arith.shl, arith.shr)},
+    **{f"{k.name} of numbers": ON_INTEGERS[k] for k in (arith.and_, arith.or_)},
+}
+SHIFTS = frozenset({"shl", "shr"})
+# Whose value follows from those of their arguments, or is any that an execution may have.
+EXACT = frozenset(
+    {"argument", "programs", "program", "cta", "replica", "coordinate", "trip", "quotient",
+     "remainder", "min", "max", *COMPARED, *LOGIC, *BITS}
+)  # fmt: skip
 
 
 class Sample:
@@ -74,6 +86,8 @@ class Sample:
             return int(COMPARED[a.kind](*args))
         if a.kind in LOGIC:
             return int(LOGIC[a.kind](*args))
+        if a.kind in BITS and not (a.kind in SHIFTS and not 0 <= args[1] < 32):
+            return int(BITS[a.kind](*args))
         return self._drawn(a, 40)
 
     def _drawn(self, a: Atom, n: int) -> int:

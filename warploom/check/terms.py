@@ -71,6 +71,7 @@ class Terms:
         self._atoms: dict[tuple[object, ...], Atom] = {}
         self._others: dict[Poly, Poly] = {}
         self._ranges: dict[Atom, Range] = {}
+        self.divisors: dict[Hashable, int] = {}  # of arguments, as the variant knows them
         self.carriers: dict[
             Hashable, Hashable
         ] = {}  # of what begins with one value, then has another

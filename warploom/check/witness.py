@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from warploom.check.disjoint import Condition
 from warploom.check.global_accesses import Access
-from warploom.check.samples import Sample
+from warploom.check.samples import EXACT, SHIFTS, Sample
 from warploom.check.terms import Atom, Terms, atoms_of
 from warploom.ir.poly import Poly
 
 TRIES = 1500
-_UNKNOWN = frozenset({"free", "drawn", "load", "one_of", "select"})
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ def find_witness(
     alike: Sequence[Poly] = (),
 ) -> Witness | None:
     """Numbers for which a and b, by different executors (any, where there are none), touch one word; None
-    where none are found, or where addresses or conditions depend on what isn't known here.  conditions:
+    where none are found, or where addresses or conditions depend on what no number is known for: what a
+    function other than those of EXACT gives, whatever its arguments.  conditions:
     that the launch keeps.  alike: differences that are 0."""
     other = terms.other
     guards = [*a.guards, *map(other, b.guards)]
@@ -39,7 +39,7 @@ def find_witness(
     offset = a.offset - other(b.offset)
     equal = [*alike, *a.equal, *map(other, b.equal), offset]
     atoms = atoms_of([*guards, *within, *equal])
-    if any(x.kind in _UNKNOWN or x.kind.endswith("numbers") for x in atoms):
+    if any(x.kind not in EXACT for x in atoms):
         return None
     if any(c.least is None for c in conditions) or any(map(_asks_for_a_grid, atoms)):
         return None
@@ -48,8 +48,16 @@ def find_witness(
         if x.kind == "trip":
             lo, hi, step = x.args
             within.append(hi - Poly.const(1) - lo - step * Poly.atom(x))
+        elif x.kind in SHIFTS:
+            within += [x.args[1], Poly.const(31) - x.args[1]]
+        elif x.kind in ("quotient", "remainder"):
+            guards.append(x.args[1])
     for seed in range(TRIES):
         sample = Sample(seed, twins=0.75)
+        for x in atoms:
+            if x.kind == "argument":
+                by = terms.divisors.get(x.about, 1)
+                sample.values[x] = -(-sample.of(x) // by) * by
         _aim(sample, offset)
         if any(sample(p) for p in equal) or any(sample(p) < 0 for p in (*within, *kept)):
             continue
