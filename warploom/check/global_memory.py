@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from warploom.check.cases import Case
 from warploom.check.data_flow import comes_first, depends_on_executor
 from warploom.check.disjoint import Condition, Meeting, meet
-from warploom.check.enumerated import Common, Unknown, common_word
 from warploom.check.global_accesses import Access, collect
 from warploom.check.inequalities import Facts
+from warploom.check.places import Common, Unknown
 from warploom.check.proxies import crossings
 from warploom.check.report import Unproved
 from warploom.check.terms import LAUNCH, ONE, Atom, atoms_of, show
@@ -51,7 +51,6 @@ class GlobalMemory:
     stores: int = 0
     pairs: int = 0
     seconds: float = 0.0
-    is_enumerated: bool = False  # some of it word by word
     launches: tuple[str, ...] = ()  # for which
     asked: set[Op] = field(default_factory=set)  # that were looked at so
     reached: set[Op] = field(default_factory=set)  # of these, what the launch executes
@@ -154,8 +153,8 @@ class _Checker:
 
     def _keep_apart(self, a: Access, b: Access, executors: Executors) -> bool:
         """Do a and b by different executors keep apart?  Says what they do where they don't."""
-        common = self._common(a, b, [p for p, _ in executors])
-        if common is None:
+        seen = self._common(a, b, False)
+        if seen is None:
             return True
         found = meet(self.terms, a, b, executors, self.programs)
         if found.is_fine and found.takes_one_program:
@@ -167,23 +166,18 @@ class _Checker:
         self._note(found, a)
         if found.is_fine or self._is_last_out(a, b):
             return True
-        seen = self._seen_common(a, b, False)
-        if seen is None:
-            return True
-        self._stuck(a, b, executors, found, seen if isinstance(seen, Common) else common)
+        self._stuck(a, b, executors, found, seen)
         return False
 
     def _tasks_keep_apart(self, a: Access, b: Access) -> bool:
         """Two tasks of a program: are they apart, or ordered by barriers in this launch?"""
-        if self._common(a, b, []) is None:
+        seen = self._common(a, b, True)
+        if seen is None:
             return True
         alike = [p - self.terms.other(p) for p in (*self.programs, *self.ctas)]
         found = meet(self.terms, a, b, [], self.programs, alike)
         self._note(found, a)
         if found.apart or found.agrees or (not b.writes and comes_first(self.found, a, b)):
-            return True
-        seen = self._seen_common(a, b, True)
-        if seen is None:
             return True
         if isinstance(seen, Common) and not b.is_atomic and (not b.writes or _store_others(a, b)):
             how = "write one word" if b.writes else "reads what another group writes"
@@ -193,22 +187,9 @@ class _Checker:
         self._open(a, f"{words} or are ordered by barriers")
         return False
 
-    def _common(self, a: Access, b: Access, executors: list[Poly]) -> Common | Unknown | None:
-        """A word that two executors touch in this launch, None where there is none; Unknown where the launch
-        is not known, or not enough of it."""
-        if self.values.grid is None:
-            return Unknown("the launch")
-        try:
-            programs = [*self.programs, *self.ctas]
-            found = common_word(self.values, a, b, executors, programs, self.report.reached)
-        except Unknown as e:
-            return e
-        if found is None:
-            self.report.is_enumerated = True
-        return found
-
-    def _seen_common(self, a: Access, b: Access, only_within: bool) -> Common | Unknown | None:
-        """The same by a run of this launch, which knows what is in its arrays and what orders groups."""
+    def _common(self, a: Access, b: Access, only_within: bool) -> Common | Unknown | None:
+        """A word that two programs, or groups that nothing orders, touch in this launch; None where there is
+        none; Unknown where the launch is not known, or not enough of it.  only_within: groups alone."""
         if self.case is None:
             return Unknown("the launch")
         if self._trace is None:
@@ -219,9 +200,8 @@ class _Checker:
         if isinstance(self._trace, Unknown):
             return self._trace
         found = self._trace.common(a, b, only_within)
+        self.report.reached |= {x.op for x in (a, b) if self._trace.reaches(x)}
         if found is None:
-            self.report.is_enumerated = True
-            self.report.reached |= {x.op for x in (a, b) if self._trace.reaches(x)}
             self.report.read |= self._trace.read
             for name in self._trace.tickets.taken:
                 self.report.conditions[f"{name} holds 0 at first"] = None

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from warploom.check.enumerated import Column, Unknown
 from warploom.check.global_accesses import box_of, steps_of
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile, tma, unaligned
 from warploom.sim.memory import ViewValue
 from warploom.sim.steps_async import whole_units
+
+Column: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class Unknown(Exception):
+    """The launch's numbers do not tell it, or it takes too long to find out."""
+
+
+@dataclass(frozen=True)
+class Common:
+    """A word that two executors touch: which, in words.  is_certain: both do for certain."""
+
+    word: int
+    one: str
+    other: str
+    is_certain: bool
 
 
 def words_of(o: Op, values: Sequence[Any]) -> Column:
