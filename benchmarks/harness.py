@@ -24,18 +24,18 @@ from benchmarks.cases import CASES, Case, named
 from benchmarks.measure import Steps, begun, run_case
 from benchmarks.records import Record, Report, read, write
 from warploom.bench import Clock
-from warploom.schedule.model import RENAMED
 
 PEERS = "benchmarks.peers"
 CONTENDS = 0.97  # of the best: a first figure is within 1 %
-# Former names of knobs, and of the library's constexprs.
+# Former names of knobs and of the library's constexprs, in records.
 FORMER = {
-    **RENAMED,
     "AND_BACK": "SERPENTINE",
     "DRAWN": "DYNAMIC",
     "PAIRS": "BALANCED_PAIRS",
     "PARTS": "SPLIT_KV_TAIL",
     "SHARED_BY": "GQA_GROUP",
+    "sit_out": "skip_idle",
+    "wait_eighths": "mma_wait_position",
 }
 
 

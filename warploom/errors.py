@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import linecache
 import operator
-import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -120,15 +118,6 @@ class SharedMemoryError(CompileError):
 
 class LaunchError(ReportedError):
     """A launch that can't be made: wrong arguments, devices, grid."""
-
-
-def deprecated(old: str, new: str) -> None:
-    """A DeprecationWarning, at the line of the user's that led to it."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("warploom."):
-        level, frame = level + 1, frame.f_back
-    text = f"{old} is now called {new}; the former name goes with the next release"
-    warnings.warn(text, DeprecationWarning, stacklevel=level)
 
 
 def whole_number(name: str, value: object, least: int | None = None) -> int:

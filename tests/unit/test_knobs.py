@@ -6,19 +6,16 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 import warploom as wl
-import warploom.language as tl
 from benchmarks.harness import with_current_names
 from tests.passes import road
 from tests.passes.kernels import gemm
 from warploom.runtime.binding import make_knobs
 from warploom.schedule.heuristic import choose
-from warploom.schedule.model import RENAMED, Knobs
+from warploom.schedule.model import Knobs
 from warploom.target import SM_90A
 
 ROOT = Path(__file__).parents[2]
@@ -76,28 +73,6 @@ def test_more_groups_than_a_cta_has_are_refused_by_the_number_asked_for() -> Non
         wl.CompileError, match="num_consumer_groups=9: with a producer these are 40 warps"
     ):
         choose(road.tile(gemm(128, 64, 32)), Knobs(num_consumer_groups=9), SM_90A)
-
-
-@pytest.mark.parametrize(("former", "name"), list(RENAMED.items()))
-def test_former_names_are_taken_for_one_release(former: str, name: str) -> None:
-    for make in (make_knobs, lambda given: Knobs(**given), lambda given: wl.Config({}, **given)):
-        with pytest.warns(DeprecationWarning, match=f"{former} is now called {name}") as said:
-            found = make({former: 1 if former in ("abreast", "wait_eighths") else True})
-        assert getattr(found, name) and len(said) == 1
-        assert said[0].filename == __file__
-
-
-def test_a_launch_takes_former_names(recwarn: pytest.WarningsRecorder) -> None:
-    x = np.zeros(8, np.float32)
-    compiled = doubled.compile_for(x, grid=(1,), abreast=1)
-    assert compiled.request.knobs == doubled.compile_for(x, grid=(1,), ctas_per_sm=1).request.knobs
-    assert [w.category for w in recwarn.list] == [DeprecationWarning]
-
-
-@wl.jit
-def doubled(p: Any) -> None:
-    at = p + tl.arange(0, 8)
-    tl.store(at, 2 * tl.load(at))
 
 
 def test_records_are_read_under_present_names() -> None:

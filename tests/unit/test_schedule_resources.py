@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from math import prod
 
 import pytest
@@ -18,7 +17,7 @@ from warploom.ir.ops import tile
 from warploom.ir.parser import parse_func
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule.heuristic import choose
-from warploom.schedule.model import _FORMER_FIELDS, Knobs, Schedule, SplitPlan, TaskPlan
+from warploom.schedule.model import Knobs, Schedule, SplitPlan, TaskPlan
 from warploom.schedule.resources import (
     WORK,
     Headroom,
@@ -113,14 +112,6 @@ def test_what_no_tasks_can_have_is_uniform_where_nobody_asked() -> None:
         choose(func, Knobs(num_consumer_groups=1), few)
 
 
-def test_a_saved_schedule_is_read_under_former_names() -> None:
-    text = Schedule(
-        "", True, (), {}, SplitPlan(None, 1), (), (), 1, fused_dots=(("a", "b"),)
-    ).to_json()
-    former = text.replace('"fused_dots"', '"joined"').replace('"staggered_loops"', '"turns"')
-    assert former != text and Schedule.from_json(former) == Schedule.from_json(text)
-
-
 @pytest.mark.parametrize("text", ["[]", "{}", '{"overlaps": []}', "no json"])
 def test_what_is_no_schedule_is_refused(text: str) -> None:
     saved = Schedule("", True, (), {}, SplitPlan(None, 1), (), (), 1).to_json()
@@ -128,8 +119,3 @@ def test_what_is_no_schedule_is_refused(text: str) -> None:
         Schedule.from_json(text)
     with pytest.raises(ValueError, match="no schedule"):
         Schedule.from_json(saved.replace('"pipelines"', '"overlaps"'))
-
-
-def test_every_former_name_is_of_a_present_field() -> None:
-    fields = {f.name for f in dataclasses.fields(Schedule)}
-    assert set(_FORMER_FIELDS.values()) <= fields and not set(_FORMER_FIELDS) & fields

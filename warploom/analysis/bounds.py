@@ -13,14 +13,14 @@ So `tile // (G·n)` and the like of grouped tiles stay in their rows.  Divisors 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from warploom.analysis.facts import Facts
 from warploom.analysis.lattice import Interval
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith
-from warploom.ir.poly import Monomial, Poly
+from warploom.ir.poly import Poly, divided
 
 _ONE = Poly.const(1)
 _DEPTH = 6  # replacements one after the other
@@ -57,7 +57,7 @@ class Bounds:
     def _cases(self, p: Poly, a: Value) -> Iterator[tuple[Poly, ...]]:
         """Polynomials: if all of a tuple are never negative, p isn't."""
         with_a, rest = p.split(lambda m: a in m)
-        by = Poly({_without(m, a): c for m, c in with_a.terms.items()})  # p is by·a + rest
+        by = Poly({divided(m, (a,)) or (): c for m, c in with_a.terms.items()})  # p is by·a + rest
         known, o = self.facts.interval(a), self.facts.maker(a)
         if (known.low, known.high) == (0, 1):
             yield rest, by + rest
@@ -87,12 +87,6 @@ class Bounds:
         scope = self.facts.scope
         ops = scope.block if scope is not None else ()
         return next((x.result for x in ops if x.kind is kind and x.operands == o.operands), None)
-
-
-def _without(m: Monomial, a: Hashable) -> Monomial:
-    left = list(m)
-    left.remove(a)
-    return tuple(left)
 
 
 def _quotient(p: Poly, n: int) -> Poly | None:

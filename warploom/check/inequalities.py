@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from warploom.check.samples import Sample, samples
 from warploom.check.terms import ONE, Atom, Terms, atoms_of
-from warploom.ir.poly import Poly
+from warploom.ir.poly import Poly, divided
 
 DEPTHS = ((1, 10), (2, 30), (4, 60), (6, 100))  # of proofs, and polynomials that are looked at
 _NEVER_NEGATIVE = frozenset(
@@ -207,7 +207,7 @@ class Facts:
             for own, k in f.terms.items():
                 if (k < 0) != (c < 0) or bool(own) != bool(m):
                     continue
-                rest = _without(m, own)
+                rest = divided(m, own)
                 if rest is not None and self._natural_term(rest):
                     yield q * Poly.const(abs(k)) - Poly({rest: abs(c)}) * f
 
@@ -221,7 +221,7 @@ class Facts:
                 if a.kind != "quotient" or m.count(a) > 1:
                     continue
                 x, d = a.args
-                k = Poly({_without(m, (a,)) or (): -c})
+                k = Poly({divided(m, (a,)) or (): -c})
                 bound = q + k * Poly.atom(a)
                 if any(a in n for n in bound.terms):
                     continue
@@ -271,7 +271,7 @@ def _put(q: Poly, a: Atom, value: Poly) -> Poly:
     """q with an atom (at its top level) replaced."""
     out = Poly()
     for m, c in q.terms.items():
-        rest = _without(m, (a,))
+        rest = divided(m, (a,))
         out = out + (Poly({m: c}) if rest is None else Poly({rest: c}) * value)
     return out
 
@@ -280,13 +280,3 @@ def _reduced(q: Poly) -> Poly:
     """Without the common divisor of its coefficients."""
     n = math.gcd(*q.terms.values())
     return Poly({m: c // n for m, c in q.terms.items()}) if n > 1 else q
-
-
-def _without(m: Monomial, part: Monomial) -> Monomial | None:
-    """m / part, None where it does not divide."""
-    left = list(m)
-    for a in part:
-        if a not in left:
-            return None
-        left.remove(a)
-    return tuple(left)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.cli.console import UsageError
-from warploom.schedule.model import RENAMED, Knobs
+from warploom.schedule.model import Knobs
 from warploom.target import DEFAULT, TARGETS
 
 
@@ -62,9 +62,6 @@ def add_arguments(
             is_number = "int" in str(knob.type)
             what = "N" if is_number else "VALUE"
             knobs.add_argument(flag, type=_value, metavar=what, help=told)
-    for former, name in RENAMED.items():
-        flag = "--" + former.replace("_", "-")
-        knobs.add_argument(flag, type=_value, dest=name, default=None, help=argparse.SUPPRESS)
 
 
 def _archs(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from warploom.eject.spelling import SPELLINGS
 from warploom.errors import CompileError
-from warploom.ir.analysis import defined, definitions, effects, is_pure, parents
+from warploom.ir.analysis import defined, definitions, effects, is_pure, parents, uses
 from warploom.ir.core import Effect, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, mma, task, tile
 from warploom.ir.types import InFlight, Tile
@@ -34,15 +34,6 @@ class Copy:
     targets: tuple[Value, ...]
     sources: tuple[Value, ...]
     late: Op | None = None
-
-
-def users_of(region: Region) -> dict[Value, list[Op]]:
-    """Every use: an op that takes a value twice is there twice."""
-    found: dict[Value, list[Op]] = {}
-    for o in walk(region):
-        for v in o.operands:
-            found.setdefault(v, []).append(o)
-    return found
 
 
 def in_place_pairs(o: Op) -> Iterator[tuple[Value, Value]]:
@@ -98,7 +89,8 @@ class Flow:
         found: list[Op] = []
         for u in self.users.get(v, ()):
             inside = len(u.results) == 1 and u.results[0] in self.folded
-            found += self._anchors[u.results[0]] if inside else [u]
+            anchors = self._anchors[u.results[0]] if inside else [u]
+            found += anchors * u.operands.count(v)
         return found
 
     def _folds(self, o: Op, anchors: list[Op], loads: set[Op]) -> bool:
@@ -171,8 +163,8 @@ class Flow:
         """A cursor that only the end of its block takes: both parts, next to each other."""
         block, _ = self.place[o]
         ending = block.ops[-1]
-        uses = [self.users.get(v, []) for v in o.results]
-        return all(u == [ending] for u in uses)
+        once = [ending.operands.count(v) == 1 for v in o.results]
+        return all(once) and all(self.users[v] == [ending] for v in o.results)
 
     # ---- what statements read
 
@@ -391,7 +383,7 @@ def analyse(func: Func) -> Flow:
     """The variables of a function at WARP.  Raises CompileError `eject` where an accumulator's old contents
     are needed beside the new ones."""
     made, around = definitions(func.body), parents(func.body)
-    flow = Flow(func, made, users_of(func.body), around)
+    flow = Flow(func, made, uses(func.body), around)
     for region in (func.body, *(r for o in walk(func.body) for r in o.regions)):
         for i, o in enumerate(region.ops):
             flow.place[o] = region, i

@@ -22,6 +22,7 @@ from warploom.ir.analysis import definitions, free_values, is_pure
 from warploom.ir.capabilities import refuse_missing
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, smem, task
+from warploom.ir.rewrite import without
 from warploom.ir.types import InFlight, Tile
 from warploom.passes.tile.canonicalize.cleanup import is_host
 from warploom.target import DEFAULT
@@ -229,19 +230,9 @@ def _with_views(
     moved = set(out) - set(entry)
     if moved:
         for ph in phases:
-            ph.groups = [(_without(o, moved), g) for o, g in ph.groups]
-            ph.code = [_without(o, moved) for o in ph.code if o not in moved]
+            ph.groups = [(without(o, moved), g) for o, g in ph.groups]
+            ph.code = [without(o, moved) for o in ph.code if o not in moved]
     return out
-
-
-def _without(o: Op, moved: set[Op]) -> Op:
-    if not o.regions:
-        return o
-    regions = tuple(
-        Region(r.params, tuple(_without(i, moved) for i in r.ops if i not in moved))
-        for r in o.regions
-    )
-    return o.with_(regions=regions)
 
 
 # ---- tasks

@@ -6,7 +6,6 @@ import ast
 import math
 from typing import Any
 
-from warploom.errors import deprecated
 from warploom.explicit.elements import Numbers
 from warploom.explicit.handles import Attrs, Instance
 from warploom.explicit.objects import Objects
@@ -136,9 +135,6 @@ class Assignments(Objects):
 
     def _set_attr(self, target: ast.Attribute, value: Any) -> None:
         name = target.attr
-        if name == "blocks_abreast":  # until the next release
-            name = "ctas_per_sm"
-            deprecated("self.attrs.blocks_abreast", name)
         names = ("blocks", "warps", "cluster_blocks", "ctas_per_sm")
         if name not in names:
             self.fail(

@@ -13,6 +13,16 @@ from dataclasses import dataclass, field
 Monomial = tuple[Hashable, ...]
 
 
+def divided(m: Monomial, part: Monomial) -> Monomial | None:
+    """m / part, None where it does not divide."""
+    left = list(m)
+    for a in part:
+        if a not in left:
+            return None
+        left.remove(a)
+    return tuple(left)
+
+
 def _rank(atom: Hashable) -> int:
     """The order of atoms in a monomial: by their own `rank`, which is the same in each process, or by id."""
     return int(getattr(atom, "rank", 0)) or id(atom)

@@ -6,7 +6,7 @@ that the dumps before and after a pass differ only where the program does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import overload
 
 from warploom.ir.core import Builder, Func, Op, Region, Value
@@ -60,6 +60,13 @@ def with_regions(o: Op, change: Callable[[Region], Region]) -> Op:
         return o
     regions = tuple(map(change, o.regions))
     return o if regions == o.regions else o.with_(regions=regions)
+
+
+def without(o: Op, gone: Container[Op]) -> Op:
+    """The op without those of `gone` in its regions; itself where none is."""
+    return with_regions(
+        o, lambda r: with_ops(r, [without(i, gone) for i in r.ops if i not in gone])
+    )
 
 
 def rewrite_tasks(func: Func, change: Callable[[Op], Op]) -> Func:

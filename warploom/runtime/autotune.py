@@ -41,7 +41,6 @@ from warploom.runtime.race import (
 from warploom.runtime.seen import SeenCalls
 from warploom.runtime.snapshot import snapshot
 from warploom.runtime.worker import Worker
-from warploom.schedule.model import RENAMED
 
 
 class Decorated(Launched):
@@ -105,7 +104,7 @@ class Autotuner(Decorated):
         for c in self.configs:  # one that can't be compiled would only be skipped
             known = {*kernel.arg_names, *OF_TRITON}
             others = {n: v for n, v in c.all_kwargs.items() if n not in known}
-            if unknown := [n for n in others if n not in KNOBS and n not in RENAMED]:
+            if unknown := [n for n in others if n not in KNOBS]:
                 raise CompileError(
                     "autotune",
                     f"config {c}: {no_parameter(unknown[0], kernel)}",

@@ -27,7 +27,7 @@ from warploom.runtime.args import (
 )
 from warploom.runtime.dtypes import DTYPE_NAMES
 from warploom.runtime.request import Request
-from warploom.schedule.model import RENAMED, Knobs, Schedule, current_names
+from warploom.schedule.model import Knobs, Schedule
 
 KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
 
@@ -144,7 +144,7 @@ class Callee:
                 )
             if name in self.arg_names:
                 given[name] = value
-            elif name in KNOBS or name in RENAMED:
+            elif name in KNOBS:
                 knobs[name] = value
             elif name not in OF_TRITON:
                 raise LaunchError("argument-name", no_parameter(name, self), help=_its(self))
@@ -334,7 +334,7 @@ def _its(kernel: Callee) -> str:
 
 def make_knobs(given: Mapping[str, Any]) -> Knobs:
     """Knobs from keywords.  Raises CompileError `knob` on an unknown one or a value of a wrong type."""
-    given = {name: _plain(_unwrapped(value)) for name, value in current_names(given).items()}
+    given = {name: _plain(_unwrapped(value)) for name, value in given.items()}
     for name, value in given.items():
         if name not in KNOBS:
             near = difflib.get_close_matches(name, KNOBS, n=1)

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from warploom.schedule.model import takes_former_names
-
 
 class Given(dict[str, Any]):
     """A dict that gives itself when it is called: in Triton `config.all_kwargs()` is a method."""
@@ -18,7 +16,6 @@ class Given(dict[str, Any]):
         return self
 
 
-@takes_former_names
 @dataclass(frozen=True)
 class Config:
     """One candidate: values of meta-parameters, and knobs (`Knobs` says what each means; docs/knobs.md).

@@ -8,15 +8,10 @@ for.  Every choice records its reason; `explain()` prints them.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
-
-from warploom.errors import deprecated
-
-T = TypeVar("T")
+from typing import Any, Literal
 
 
 def _knob(
@@ -29,35 +24,6 @@ def _knob(
     )
 
 
-# Former names of knobs, taken with a DeprecationWarning until the next release.
-RENAMED = {
-    "abreast": "ctas_per_sm",
-    "end_turns": "stagger_epilogues",
-    "sit_out": "skip_idle",
-    "wait_eighths": "mma_wait_position",
-}
-
-
-def current_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same under the knobs' present names, with a warning for each former one."""
-    for name in given.keys() & RENAMED.keys():
-        deprecated(f"knob {name}", RENAMED[name])
-    return {RENAMED.get(name, name): value for name, value in given.items()}
-
-
-def takes_former_names(cls: type[T]) -> type[T]:
-    """A dataclass of knobs that may be made with former names, too."""
-    made = cls.__init__
-
-    @functools.wraps(made)
-    def init(self: Any, *args: Any, **given: Any) -> None:
-        made(self, *args, **(current_names(given) if given.keys() & RENAMED.keys() else given))
-
-    cls.__init__ = init  # type: ignore[method-assign]
-    return cls
-
-
-@takes_former_names
 @dataclass(frozen=True)
 class Knobs:
     """What a launch or wl.Config asks for.  None: the chooser decides.  docs/knobs.md lists them."""
@@ -358,19 +324,6 @@ class Reason:
     warn: bool = False
 
 
-# Names that fields of a schedule had, and may have in one that was saved then.
-_FORMER_FIELDS = {
-    "abreast": "ctas_per_sm",
-    "by_turns": "by_waves",
-    "dealt": "ping_pong_loop",
-    "deferred": "delayed_reductions",
-    "early": "hoisted_loads",
-    "joined": "fused_dots",
-    "once": "single_trip_loop",
-    "turns": "staggered_loops",
-}
-
-
 @dataclass(frozen=True)
 class Schedule:
     """See the module's docstring.  `assign`: op id -> names of the tasks that run it.
@@ -413,7 +366,7 @@ class Schedule:
     def from_json(text: str) -> Schedule:
         """Inverse of to_json.  Raises ValueError on malformed text."""
         try:
-            fields = {_FORMER_FIELDS.get(k, k): _tupled(v) for k, v in json.loads(text).items()}
+            fields = {k: _tupled(v) for k, v in json.loads(text).items()}
             for name, plan in _PLANS.items():
                 fields[name] = tuple(plan(**p) for p in fields[name])
             fields["split"] = SplitPlan(**fields["split"])

@@ -13,7 +13,7 @@ from warploom.ir.analysis import backward_slice, effects, is_pure, must_run
 from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.printer import print_attrs
-from warploom.ir.rewrite import Env, substitute_operands, with_ops, with_regions
+from warploom.ir.rewrite import Env, substitute_operands, with_ops, with_regions, without
 from warploom.ir.types import Barriers, InFlight, Pointer, Shared, TensorMap, Tile, View
 from warploom.ir.types import Scalar as ScalarType
 
@@ -189,7 +189,7 @@ def hoist_views(func: Func) -> Func:
     for o in func.body.ops:
         moved = _launch_views(o, known)
         ops += moved
-        ops.append(_without(o, set(moved)))
+        ops.append(without(o, set(moved)))
         for i in (*moved, o):
             if is_host(i) and known.issuperset(i.operands):
                 known.update(i.results)
@@ -214,14 +214,6 @@ def _launch_views(o: Op, known: set[Value]) -> list[Op]:
     results = (v for i in views for v in i.results)
     needed = backward_slice(results, {v: i.operands for v, i in made.items()})
     return [i for i in dict.fromkeys(made.values()) if not needed.isdisjoint(i.results)]
-
-
-def _without(o: Op, gone: set[Op]) -> Op:
-    if not gone or not o.regions:
-        return o
-    return with_regions(
-        o, lambda r: with_ops(r, [_without(i, gone) for i in r.ops if i not in gone])
-    )
 
 
 def _types(values: Iterable[Value]) -> Iterable[Type]:
