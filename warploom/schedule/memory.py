@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import count
 from math import prod
 
@@ -98,53 +97,26 @@ class Memory:
         def ring_bytes(common: int) -> int:
             return sum(n * d for n, d in zip(slot, depths(common), strict=True))
 
-        staging_bytes = cache(self.stores.staging_bytes)
-
-        def staging(buffers: int, shared: Op | None, common: int) -> int:  # beside the rings
-            bytes_of = staging_bytes(buffers)
-            total = sum(bytes_of.values())
-            if shared is not None and host is not None:
-                total -= min(bytes_of[shared], rings.slot_bytes(host.result) * depths(common)[0])
-            return total
-
-        def room(shared: Op | None) -> tuple[int, int]:
-            """(slots, buffers of staging): the best that fits."""
-            counts = (*((WHOLE,) if whole else ()), *BUFFERS) if asked is None else (asked,)
-            tries = (*((n, wanted) for n in counts), *((n, 2) for n in (*counts, 0)))
-            for buffers, enough in tries:
-                fit = (
-                    d
-                    for d in range(most, 0, -1)
-                    if fits(ring_bytes(d), staging(buffers, shared, d), other, self.context.target)
-                )
-                common = next(fit, 0)
-                if common >= min(enough, most):
-                    break
-            return common, buffers
-
         most = max((x.wish.most for x in links if not x.wish.exact), default=1)
         asked, whole = self.context.knobs.store_buffers, self.context.knobs.store_whole
-        host = max(links[0].loads, key=lambda o: rings.slot_bytes(o.result)) if links else None
-        common, buffers = room(None)
-        # only where stores would go directly: what it frees beside that was never faster
-        direct = self.roles.specialized and not buffers and asked != 0
-        sharing = self.stores.sharing(self.groups) if direct else None
-        if sharing is not None and host is not None and room(sharing) > (common, buffers):
-            (common, buffers), before = room(sharing), common
-            more = f"the ring gets {common} slots instead of {before}" if common > before else ""
-            self.say_shared(sharing, host, more or "there is room for more chunks")
-        else:
-            sharing = None
+        counts = (*((WHOLE,) if whole else ()), *BUFFERS) if asked is None else (asked,)
+        common = buffers = 0
+        for buffers, enough in (*((n, wanted) for n in counts), *((n, 2) for n in (*counts, 0))):
+            staging = sum(self.stores.staging_bytes(buffers).values())
+            fit = (
+                d
+                for d in range(most, 0, -1)
+                if fits(ring_bytes(d), staging, other, self.context.target)
+            )
+            common = next(fit, 0)
+            if common >= min(enough, most):
+                break
         if not common:
             raise self.memory_error(ring_bytes(1) + other, depths(1), slot, [x.wish for x in links])
         channels = tuple(map(self.channel, links, depths(common)))
         for x, c, n in zip(links, channels, slot, strict=True):
             self.say_depth(x, c, n, sum(slot))
-        return channels, self.stores.plans(buffers, sharing, host)
-
-    def say_shared(self, store: Op, host: Op, more: str) -> None:
-        why = "it comes when all loads are over, so their slots are free, behind a barrier of all groups"
-        self.context.because(store.id, f"staged where {host.id} was", f"{why}; {more}")
+        return channels, self.stores.plans(buffers)
 
     def channel(self, x: _Link, depth: int) -> ChannelPlan:
         """The plan of a ring."""

@@ -232,17 +232,15 @@ class SplitPlan:
 class StorePlan:
     """How one store leaves: 'tma' through `buffers` staging chunks of `chunk` shape, or 'direct'.
 
-    shares: the item of a ring in whose slots the staging lies, because all that the rings bring has been read
-    before; empty: in memory of its own.  reuses: the item, loaded once, whose bytes it will have without more
-    barriers, which the depths of rings count on.  by_task: a task of its own issues it, and waits.  across:
-    the chunks of the replicas are rows of one box, like their parts of the tile, and of operands cut alike.
+    reuses: the item, loaded once, whose bytes it will have without more barriers, which the depths of rings
+    count on.  by_task: a task of its own issues it, and waits.  across: the chunks of the replicas are rows
+    of one box, like their parts of the tile, and of operands cut alike.
     """
 
     op: str
     via: str
     chunk: tuple[int, ...] = ()
     buffers: int = 0
-    shares: str = ""
     by_task: bool = False
     across: bool = False
     reuses: str = ""

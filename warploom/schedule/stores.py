@@ -145,27 +145,8 @@ class Stores:
             and accesses.inner_axis(accesses.view(o), 2) == 1
         )
 
-    def sharing(self, groups: list[tuple[Op, ...]]) -> Op | None:
-        """The store whose staging may lie in a ring's slots: it comes once, when all loads are over."""
-        if self.context.knobs.num_ctas > 1 or self.roles.relays or not groups:
-            return None
-        top = self.context.func.body
-
-        def place(o: Op) -> int:
-            outer = self.context.structure.within(o, top)
-            assert outer is not None
-            return top.ops.index(outer)
-
-        last = max(place(o) for g in groups for o in g)
-        found = [
-            o for o, _, _ in self.staged if place(o) > last and not self.context.structure.loops(o)
-        ]
-        return found[0] if found else None
-
-    def plans(self, buffers: int, sharing: Op | None, host: Op | None) -> tuple[StorePlan, ...]:
-        """How each store is done, with so many buffers of staging at most.
-
-        sharing: the store whose staging lies in the slots of `host`, a load."""
+    def plans(self, buffers: int) -> tuple[StorePlan, ...]:
+        """How each store is done, with so many buffers of staging at most."""
         asked, whole = self.context.knobs.store_buffers, self.context.knobs.store_whole
         staged = {o: (chunk, shape) for o, chunk, shape in self.staged}
         reused = self.reused(buffers)
@@ -187,12 +168,9 @@ class Stores:
                 elif whole and n > 1:
                     few = f"shared memory has room for {count} of its {n} chunks"
                     self.context.unmet(o, "stored chunk by chunk, against store_whole", few)
-                shares = host.id if o is sharing and host is not None else ""
-                across = not shares and chunk == shape and self.is_across(o, chunk)
-                reuses = reused[o].id if o in reused and not shares else ""
-                plans.append(
-                    StorePlan(o.id, "tma", chunk, count, shares, across=across, reuses=reuses)
-                )
+                across = chunk == shape and self.is_across(o, chunk)
+                reuses = reused[o].id if o in reused else ""
+                plans.append(StorePlan(o.id, "tma", chunk, count, across=across, reuses=reuses))
                 chunks = "one chunk" if count == 1 else f"{count} chunks"
                 said = f"stored by TMA through {chunks} of {chunk[0]}x{chunk[1]}"
                 if reuses:
@@ -245,7 +223,7 @@ class Stores:
         if asked is False or not wanted:
             return stores
         why = self.why_not_handed(counted)
-        fit = [s.op for s in stores if s.via == "tma" and not s.shares and s.op in wanted]
+        fit = [s.op for s in stores if s.via == "tma" and s.op in wanted]
         handed = [] if why else fit
         if not handed and asked:
             why = why or "no store goes through TMA"

@@ -130,8 +130,7 @@ class _Partition:
             inner = self.accesses.inner_axis(view, len(plan.chunk))
             if view is None or inner is None:
                 raise InternalError(f"store {o.id} can't be done by TMA")
-            alias = self.allocation(plan.shares) if plan.shares else None
-            staging = select_instructions.store_staging(self.top, o, plan, inner, replicas, alias)
+            staging = select_instructions.store_staging(self.top, o, plan, inner, replicas)
             t = staging.place.typed(Shared)
             self.staging[o.id] = staging
             self.maps[o.id] = tma.tensor_map(
@@ -143,18 +142,6 @@ class _Partition:
                 hint=staging.place.hint.replace("_smem", "_map"),
             )
         return self.maps[o.id], self.staging[o.id]
-
-    def allocation(self, item: str) -> str:
-        """Name of the memory in which an item's slots lie."""
-        plan = next(c for c in self.schedule.channels if item in c.items)
-        channel = next(
-            o for o in self.structure.ops if o.kind is task.channel and o.attrs["name"] == plan.name
-        )
-        ring = self.rings[channel.result]
-        place = ring.items[plan.items.index(item)].slots
-        made = next(o for o in self.top.ops if place in o.results)
-        name: str = made.attrs["name"]
-        return name
 
     def operand_staging(
         self, o: Op, axis: int, unit: MatrixUnit, replicas: int

@@ -113,7 +113,6 @@ class Staging:
 
     place: Value
     buffers: int
-    is_shared: bool = False  # it lies where a ring was, which all replicas have read
     chunk: tuple[int, ...] = ()  # of a store
 
 
@@ -159,13 +158,10 @@ def stage_operands(
     return [place for place, _ in slots]
 
 
-def store_staging(
-    top: Builder, o: Op, plan: StorePlan, inner: int, replicas: int, alias: str | None
-) -> Staging:
-    """Room for a store's chunks.  alias: of the allocation in whose place it lies."""
+def store_staging(top: Builder, o: Op, plan: StorePlan, inner: int, replicas: int) -> Staging:
+    """Room for a store's chunks."""
     t = o.operands[1].typed(Tile)
     hint = o.operands[0].hint.removesuffix("_view") or "out"
-    where: dict[str, Any] = {"alias": alias} if alias else {}
     place = smem.shared_alloc(
         top,
         name=plan.staging,
@@ -175,9 +171,8 @@ def store_staging(
         inner=inner,
         swizzle=swizzle_for(plan.chunk[inner] * t.dtype.bytes, plan.chunk[1 - inner]),
         hint=f"{hint}_smem",
-        **where,
     )
-    return Staging(place, plan.buffers, alias is not None, plan.chunk)
+    return Staging(place, plan.buffers, plan.chunk)
 
 
 def store(
@@ -202,8 +197,6 @@ def store(
         raise InternalError(f"chunks of {rows}x{columns} do not cover {value.type}")
     corners = [(r, c) for r in range(0, shape[0], rows) for c in range(0, shape[1], columns)]
     n = staging.buffers
-    if staging.is_shared:
-        smem.group_sync(b, scope="task")
 
     def fill(corner: tuple[int, int], place: Value) -> None:
         part = value
