@@ -55,6 +55,6 @@ _LANES: Rules[tuple[str, str]] = Rules(
         tile.arange: _ALU,
         tile.splat: _FREE,
         Family.MOVE: _FREE,
-        tile.convert_layout: _ALU,
+        **dict.fromkeys((tile.convert_layout, tile.agree), _ALU),
     },
 )

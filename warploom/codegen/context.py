@@ -367,12 +367,8 @@ class Emitter(Text):
 
     def holder(self, layout: Layout) -> str:
         """C for "of the threads that hold the same elements, I am the first"; "" where no two do."""
-        tests = []
-        for name, vectors in (("lane", layout.lane), ("warp", layout.warp)):
-            same = sum(1 << b for b, v in enumerate(vectors) if not any(v))
-            if same:
-                tests.append(f"({self.use(name)} & {same}) == 0")
-        return all_of(tests)
+        same = zip(("lane", "warp"), layout.copies, strict=True)
+        return all_of([f"({self.use(name)} & {bits}) == 0" for name, bits in same if bits])
 
     def int_of(self, v: Value) -> str | None:
         """C of an integer scalar as an int, where it is one (perhaps widened)."""

@@ -11,6 +11,7 @@ from warploom.codegen.context import Emitter, Lowering, within
 from warploom.codegen.lower_arith import literal
 from warploom.codegen.lower_hopper import geometry
 from warploom.codegen.lower_memory import Places, together
+from warploom.codegen.lower_tiles import at_register, load_text, row_major, store_text
 from warploom.codegen.registers import c_type, itemsize, read, words_of
 from warploom.codegen.text import all_of
 from warploom.errors import CompileError
@@ -29,6 +30,8 @@ def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op, compared
     """compared: what cas compares memory with."""
     if fn == "load" and (elem.bits >= 32 or (elem.is_int and elem.bits == 16)):
         return f"*({c_type(elem)} const volatile*){pointer}"
+    if fn == "cas" and elem.is_int and elem.bits == 16:
+        return f"({c_type(elem)})atomic_cas_u16((u16*){pointer}, (u16){compared}, (u16){value})"
     if fn == "cas" and elem.is_int and elem.bits in (32, 64):
         if elem.bits == 32:
             return f"({c_type(elem)})atomicCAS((u32*){pointer}, (u32){compared}, (u32){value})"
@@ -39,6 +42,9 @@ def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op, compared
         return f"{ATOMICS[fn]}({pointer}, {value})"
     if (elem.name in ("f32", "f64") and fn == "add") or (elem.name == "f32" and fn == "xchg"):
         return f"{ATOMICS[fn]}({pointer}, {value})"
+    if elem.name == "f64" and fn == "xchg":
+        bits = f"(u64)__double_as_longlong({value})"
+        return f"__longlong_as_double((i64)atomicExch((u64*){pointer}, {bits}))"
     if elem.name == "f32" and fn in ("max", "min"):
         return f"atomic_f32<{'true' if fn == 'max' else 'false'}>({pointer}, {value})"
     if elem.name in ("f16", "bf16") and fn == "add":
@@ -61,7 +67,7 @@ def _atomic(e: Emitter, o: Op) -> None:
         _scalar_atomic(e, o, elem, used)
         return
     assert isinstance(t, Tile)
-    holder = _only_holder(e, o, t)
+    holder = e.holder(t.layout)
     r, pointers = e.regs(value), e.regs(p)
     masks = e.regs(rest[0]) if rest and fn != "cas" else None
     _order(e, o, "release")
@@ -84,25 +90,11 @@ def _atomic(e: Emitter, o: Op) -> None:
     _order(e, o, "acquire")
 
 
-def _only_holder(e: Emitter, o: Op, t: Tile) -> str:
-    """C for "of the threads that hold the same elements, I am the first".  Refuses results that the others
-    would not get."""
-    holder = "" if o.attrs["fn"] == "load" else e.holder(t.layout)
-    if holder and o.result in e.used:
-        raise CompileError(
-            "atomic-result",
-            f"the result of an atomic on a tile that threads hold several times ({t}) can't be used",
-            loc=o.loc,
-            help="use a larger tile, or fewer warps",
-        )
-    return holder
-
-
 def _each_atomically(e: Emitter, o: Op, place: Callable[[int], tuple[str, str]]) -> None:
     """An atomic on each element of a tile.  place: the pointer of a register's, and its test."""
     _, value, *rest = o.operands
     fn, t, used = o.attrs["fn"], o.result.typed(Tile), o.result in e.used
-    elem, holder = dtype_of(t), _only_holder(e, o, t)
+    elem, holder = dtype_of(t), e.holder(t.layout)
     r, compared = e.regs(value), e.regs(rest[0]) if fn == "cas" else None
     results = []
     for i in range(len(r.elements)):
@@ -206,8 +198,30 @@ def _shared_scatter(e: Emitter, o: Op) -> None:
         e.line_if([e.holder(t.layout), e.inside(t, i), test], text)
 
 
+def _agree(e: Emitter, o: Op) -> None:
+    """Through scratch, where threads hold the same elements."""
+    (x,) = o.operands
+    t, r = x.typed(Tile), e.regs(x)
+    if not any(t.layout.copies):
+        e.env[o.result] = r
+        return
+    elem, size = t.dtype, t.dtype.bytes
+    scratch = e.exchange(t.size * size)
+    places = row_major(list(t.layout.table), t.shape)
+    at = [
+        f"{scratch} + {at_register(e, places, i, size, 'old_at')}" for i in range(len(r.elements))
+    ]
+    for i, place in enumerate(at):
+        text = store_text(elem, place, read(r.elements[i], elem))
+        e.line_if([e.holder(t.layout), e.inside(t, i)], text)
+    e.exchanged()
+    zero = literal(0, elem)
+    e.put(o.result, [e.guarded(t, i, load_text(elem, place), zero) for i, place in enumerate(at)])
+
+
 LOWER: dict[OpKind, Lowering] = {
     smem.shared_atomic: _shared_atomic,
     smem.shared_scatter: _shared_scatter,
     tile.atomic: _atomic,
+    tile.agree: _agree,
 }

@@ -28,6 +28,8 @@ def is_view(o: Op) -> bool:
     if o.kind is tile.convert_layout:
         source, result = o.operands[0].typed(Tile), o.result.typed(Tile)
         return conversion(source.layout, result.layout).kind == "free"
+    if o.kind is tile.agree:
+        return not any(o.result.typed(Tile).layout.copies)
     return False
 
 

@@ -868,6 +868,12 @@ DEV float atomic_add_f16(u16* p, float x) {
   return f16_bits(old);
 }
 
+DEV u16 atomic_cas_u16(u16* p, u16 expected, u16 next) {
+  u16 old;
+  asm volatile("atom.global.cas.b16 %0, [%1], %2, %3;" : "=h"(old) : "l"(p), "h"(expected), "h"(next) : "memory");
+  return old;
+}
+
 DEV float atomic_add_bf16(u16* p, float x) {
 #if __CUDA_ARCH__ >= 900
   u16 old;
@@ -877,7 +883,7 @@ DEV float atomic_add_bf16(u16* p, float x) {
   do {
     expected = old;
     const u16 next = (u16)pack_bf16(bf16_lo(expected) + x, 0.0f);
-    asm volatile("atom.global.cas.b16 %0, [%1], %2, %3;" : "=h"(old) : "l"(p), "h"(expected), "h"(next) : "memory");
+    old = atomic_cas_u16(p, expected, next);
   } while (old != expected);
 #endif
   return bf16_lo(old);

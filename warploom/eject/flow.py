@@ -23,7 +23,7 @@ from warploom.ir.types import InFlight, Tile
 
 MOST_NODES = 8  # ops in one expression
 
-IN_PLACE = frozenset({mma.in_flight, mma.wgmma, mma.wgmma_wait, tile.convert_layout})
+IN_PLACE = frozenset({mma.in_flight, mma.wgmma, mma.wgmma_wait, tile.agree, tile.convert_layout})
 
 
 @dataclass(frozen=True)

@@ -401,6 +401,7 @@ def _no_acc(s: Statements, o: Op) -> str:
     return f"{s.name(o.result)} = {call('register_tensor', *parts)}"
 
 
+@statement(tile.agree)
 @statement(mma.in_flight)
 def _in_flight(s: Statements, o: Op) -> str | Sequence[Node]:
     """No instruction; where the start has no variable of its own, it gets that of the accumulator."""

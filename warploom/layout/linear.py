@@ -102,6 +102,15 @@ class Layout:
     def warps(self) -> int:
         return 1 << len(self.warp)
 
+    @cached_property
+    def copies(self) -> tuple[int, int]:
+        """The bits of the lane and of the warp in which threads differ that hold the same elements."""
+        lane, warp = (
+            sum(1 << b for b, v in enumerate(vectors) if not any(v))
+            for vectors in (self.lane, self.warp)
+        )
+        return lane, warp
+
     @property
     def threads(self) -> int:
         """Threads of the replica."""

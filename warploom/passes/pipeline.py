@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from warploom.analysis.single_trip import loops
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
-from warploom.ir.ops import tile
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
@@ -51,7 +50,7 @@ from warploom.passes.warp.fuse_tasks import fuse_tasks
 from warploom.passes.warp.hoist_loads import hoist_loads
 from warploom.passes.warp.hoist_operands import hoist_operands
 from warploom.passes.warp.merge_elects import merge_elects
-from warploom.passes.warp.order_atomics import order_atomics
+from warploom.passes.warp.order_atomics import ATOMICS, order_atomics
 from warploom.passes.warp.partition_code import partition_code
 from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
@@ -143,7 +142,7 @@ def _divided(func: Func, road: Road) -> bool:
 
 
 def _has_atomics(func: Func, road: Road) -> bool:
-    return any(o.kind is tile.atomic for o in func.body.all_ops)
+    return any(o.kind in ATOMICS for o in func.body.all_ops)
 
 
 def _one_trip(func: Func, road: Road) -> bool:

@@ -38,6 +38,7 @@ _MOVES: dict[OpKind, int] = {
     tile.reshape: 0,
     tile.slice_tile: 0,
     tile.convert_layout: 0,
+    tile.agree: 0,
 }
 _WIDE = np.dtype(np.int64)
 _LOW, _HIGH = -(1 << 31), (1 << 31) - 1

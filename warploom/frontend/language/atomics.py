@@ -7,11 +7,12 @@ from typing import Any
 
 from warploom.frontend.coerce import Operand, Tensor, calc, current
 from warploom.frontend.language.core import method, named
+from warploom.frontend.language.math import int_to_ptr, to
 from warploom.frontend.language.memory import fitted, mask_for, pointer_of
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Region, Value
 from warploom.ir.ops import control, tile
-from warploom.ir.types import i1, i64
+from warploom.ir.types import i1, i16, i32, i64
 
 __all__ = [
     "atomic_add", "atomic_and", "atomic_cas", "atomic_load", "atomic_max", "atomic_min", "atomic_or",
@@ -137,10 +138,19 @@ def atomic_poll(
     return emitter.append(control.while_, start, ["seen", "n"], regions=regions)[0]
 
 
+_BITS = {16: i16, 32: i32, 64: i64}
+
+
 @method
 def atomic_cas(
     pointer: Operand, cmp: Operand, val: Operand, sem: str | None = None, scope: str | None = None
 ) -> Tensor:
-    """Replaces what the pointers point at by val where it equals cmp; gives the old values.  sem, scope:
-    as of the other atomics."""
-    return combined("cas", pointer, val, None, cmp, sem, scope, True)
+    """Replaces what the pointers point at by val where it equals cmp; gives the old values.  Elements of 16,
+    32 or 64 bits; floats are compared by their bits.  sem, scope: as of the other atomics."""
+    emitter, d = current(), pointer_of(pointer, "atomic_cas")
+    if not d.is_float or d.bits not in _BITS:
+        return combined("cas", pointer, val, None, cmp, sem, scope, True)
+    bits = _BITS[d.bits]
+    new, compared = (to(emitter.cast(x, d), bits, bitcast=True) for x in (val, cmp))
+    old = combined("cas", int_to_ptr(pointer, bits), new, None, compared, sem, scope, True)
+    return to(old, d, bitcast=True)

@@ -14,6 +14,7 @@ from warploom.ir.core import (
     Level,
     Op,
     RuleError,
+    Runs,
     Type,
     op,
     require,
@@ -224,6 +225,13 @@ def concat_offsets(o: Op) -> list[tuple[int, ...]]:
 def convert_layout(x: Tile, *, layout: object) -> Tile:
     """PLACED: the same tile under another layout (free, shuffles, or through shared memory)."""
     return Tile(x.shape, x.elem, layout)
+
+
+@op(Family.MOVE, levels=HARDWARE, runs=Runs.ALL, axes=arith.alike)
+def agree(x: Tile) -> Tile:
+    """x, as the first of the threads that hold an element has it: an atomic gives its old values to one
+    thread each, and this gives them to all."""
+    return x
 
 
 # What reductions and scans combine by.

@@ -72,6 +72,17 @@ def _is_cheap(t: TaskLayouts, o: Op) -> bool:
     return False
 
 
+def _agreed(t: TaskLayouts, o: Op) -> Settled:
+    """In the layout of what is agreed on: a conversion between would read what only some threads have."""
+    layout = t.of(o.operands[0])
+    return Settled((layout,), (layout,))
+
+
+def _held(o: Op) -> int:
+    """Where threads hold the same elements: the first of them writes each, and all read."""
+    return _whole_operand(o) if any(o.operands[0].typed(Tile).layout.copies) else 0
+
+
 def _pointwise(t: TaskLayouts, o: Op) -> None:
     if not _is_cheap(t, o):
         t.equal(*tiles(o))
@@ -474,6 +485,7 @@ RULES: Rules[LayoutRule] = Rules(
         tile.slice_tile: SLICE,
         tile.concat: CONCAT,
         tile.convert_layout: LayoutRule(_converts, _converted, scratch=_converts_through),
+        tile.agree: LayoutRule(_equal, _agreed, scratch=_held),
         tile.reduce: LayoutRule(_reduces, _reduced, scratch=_along(reduce_scratch)),
         tile.scan: LayoutRule(_equal, _scanned, scratch=_each(scan_scratch)),
         combine.reduce_by: LayoutRule(_reduces_by, _reduced_by, scratch=_each(reduce_scratch)),

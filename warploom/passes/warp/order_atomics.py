@@ -1,4 +1,4 @@
-"""Says what atomics order, and where the lanes of a warp meet around them.
+"""Says what atomics order, where the lanes of a warp meet around them, and who gets what they found.
 
 Order: at WARP, after broadcast_scalars, which leaves such a result to one thread or to one warp.
 Changes: split-K and stream-K, whose locks and tickets are atomics.
@@ -13,19 +13,30 @@ they do behind is ordered, where a barrier stands between (PTX ISA, "Causality o
              %n = atomic(%p, %one) {fn="add", sem="acq_rel"}
              group_sync() {scope="replica"}
              %m = atomic(%q, %one) {fn="add", sem="release"}
+
+One thread does the atomic of each element of a tile; that its result is read means that all threads that hold
+the element get it.
+
+    before:  %n = atomic(%p, %x) {fn="add"}                       of tiles; somebody reads %n
+    after:   %m = atomic(%p, %x) {fn="add"}
+             %n = agree(%m)
 """
 
 from __future__ import annotations
 
 from warploom.analysis.scalars import is_on_numbers
 from warploom.ir.analysis import first_meeting
-from warploom.ir.core import Builder, Func, Region, Value
+from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import smem, task, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
+from warploom.ir.types import Tile
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _WITHOUT_ACQUIRE = {"acquire": "relaxed", "acq_rel": "release"}
+
+
+ATOMICS = frozenset((tile.atomic, smem.shared_atomic))
 
 
 def order_atomics(func: Func, schedule: Schedule | None, target: Target) -> Func:
@@ -38,8 +49,13 @@ def _region(region: Region, read: set[Value], elected: bool = False) -> Region:
     b = Builder()
     for i, o in enumerate(region.ops):
         o = with_regions(o, lambda r, o=o: _region(r, read, elected or o.kind is task.elect))  # type: ignore[misc]
-        if o.kind is not tile.atomic:
+        if o.kind not in ATOMICS:
             b.append(o)
+            continue
+        if o.result in read and isinstance(o.result.type, Tile):
+            found = Value(o.result.type, o.result.hint)
+            b.append(o.with_(results=(found,)))
+            b.append(Op(tile.agree, (found,), results=(o.result,), loc=o.loc, tasks=o.tasks))
             continue
         sem, is_read = o.attrs.get("sem", "relaxed"), o.result in read
         if not is_read and sem in _WITHOUT_ACQUIRE:
