@@ -75,6 +75,31 @@ def test_the_grid_is_attrs_blocks(driver: FakeDriver) -> None:
     assert len(driver.prepared) >= 1
 
 
+class Moved(Script):
+    """Each block becomes the one after it."""
+
+    def __call__(self, x_ptr: ~float32, o_ptr: ~float32, n: int32):
+        self.attrs.blocks = n
+        self.attrs.warps = 1
+        at = self.blockIdx.x * 32 + self.arange(0, 32)
+        self.store(o_ptr + at, self.load(x_ptr + at + 32))
+
+
+def test_what_is_known_of_arrays_apart_is_not_said_of_one(driver: FakeDriver) -> None:
+    driver.params = 2
+    kernel, x, o = Moved(), GpuArray(1 << 20, (1024,)), GpuArray(1 << 21, (1024,))
+    kernel(x, o, 8)
+    for _ in range(2):
+        with pytest.raises(SimError) as refused:
+            kernel(x, x, 8)
+        assert refused.value.code == "global-race"
+        with pytest.raises(SimError, match="element 256 of x_ptr by program 0"):
+            Moved()(x, GpuArray((1 << 20) + 4 * 256, (1024,)), 16)
+    kernel(x, x, 1)
+    kernel(x, o, 8)
+    assert [entry[1] for entry in driver.launches] == [(8, 1, 1), (1, 1, 1), (8, 1, 1)]
+
+
 def test_memory_of_its_own_is_made_once_a_stream(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from warploom.check.aliases import Launch, Place
 from warploom.check.cases import Case
 from warploom.check.interleaving import Interleaving, replay
 from warploom.check.protocol import check
@@ -12,6 +13,8 @@ __all__ = [
     "CheckReport",
     "Failure",
     "Interleaving",
+    "Launch",
+    "Place",
     "Unproved",
     "Verdict",
     "check",

@@ -52,6 +52,7 @@ class GlobalMemory:
     pairs: int = 0
     seconds: float = 0.0
     launches: tuple[str, ...] = ()  # for which
+    shared: tuple[str, ...] = ()  # arguments whose arrays share memory, which was looked at
     asked: set[Op] = field(default_factory=set)  # that were looked at so
     reached: set[Op] = field(default_factory=set)  # of these, what the launch executes
     settled: dict[tuple[Op, Op], list[Condition]] = field(default_factory=dict)  # pairs kept apart
@@ -69,10 +70,11 @@ class GlobalMemory:
             return "no store to global memory"
         where = f", at {'; '.join(self.launches)}" if self.launches else ""
         where += f", with what {', '.join(self.read)} hold" if self.read else ""
+        apart = "different pointer arguments do not overlap"
+        apart += f" (but {', '.join(self.shared)}, as in this launch)" if self.shared else ""
         text = (
             f"global memory{where}: no two programs or groups write different values to a word, or read what "
-            f"another one writes ({self.stores} stores), where different pointer arguments do not overlap "
-            "and integer arguments are not negative"
+            f"another one writes ({self.stores} stores), where {apart} and integer arguments are not negative"
         )
         if not self.launches:
             text += ", and the grid has one program along axes that no program asks for"
@@ -353,17 +355,8 @@ def _protocol(accesses: Iterable[Access]) -> list[Access]:
 def _unknown(equations: Iterable[Poly]) -> list[Atom]:
     """The atoms of what is left that aren't plain numbers: what the place depends on."""
     plain = (
-        *LAUNCH,
-        "program",
-        "cta",
-        "replica",
-        "coordinate",
-        "trip",
-        "quotient",
-        "remainder",
-        "min",
-        "max",
-    )
+        *LAUNCH, "program", "cta", "replica", "coordinate", "trip", "quotient", "remainder", "min", "max"
+    )  # fmt: skip
     return [a for a in atoms_of(equations) if a.kind not in plain and not a.is_other]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from warploom.check.aliases import groups_of, merged, unlike
 from warploom.check.cases import Case, Steering
 from warploom.check.disjoint import Condition
 from warploom.check.global_memory import GlobalMemory, Settled, asked_axes, check_global
@@ -46,10 +47,19 @@ def add_global_memory(
 
 def at_launch(func: Func, launch: Case) -> GlobalMemory:
     """The verdict for all launches, where it is *proved* under conditions that this one keeps; else that for
-    this one alone."""
+    this one alone.  Its arrays that share memory are one."""
+    one = merged(func, launch)
+    found = _at_launch(one, launch, one is func)
+    found.unproved += unlike(func, launch)
+    found.shared = tuple(func.params[i].hint for g in groups_of(launch) for i in g)
+    return found
+
+
+def _at_launch(func: Func, launch: Case, is_any: bool) -> GlobalMemory:
+    """is_any: other launches run this function, too."""
     whole = check_global(func)
     if func.attrs.get("grid"):  # the kernel itself says which grids it has
-        if whole.verdict == "broken":
+        if is_any and whole.verdict == "broken":
             return whole
     elif any(n > 1 for axis, n in enumerate(launch.grid) if axis not in asked_axes(func)):
         return _at(func, launch)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.analysis.facts import facts_of
+from warploom.check.aliases import merged
 from warploom.check.cases import (
     NOT_CONFLUENT,
     UNFIT,
@@ -105,6 +106,7 @@ def _checked(
     exhaustive: bool,
     max_states: int,
 ) -> CheckReport:
+    func = func if launch is None else merged(func, launch)
     dependence = Dependence(func)
     watched = dict.fromkeys(c.op for c in (*dependence.conditions, *dependence.choices))
     runs = Runs(func, watched)

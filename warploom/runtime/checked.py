@@ -19,13 +19,13 @@ from warploom.runtime.values import fields_for
 from warploom.runtime.workspace import asked_for, on_host
 
 if TYPE_CHECKING:
-    from warploom.check import Case
+    from warploom.check import Case, Place
 
 
 def launch_of(func: Func, fields: Sequence[Field], grid: Any = None) -> Case | None:
     """A launch as the checker takes it; None where it has no programs.  grid: of a kernel that does not say
     itself how many programs it has.  Arrays that are not on the host come without contents."""
-    from warploom.check import Case
+    from warploom.check import Launch
 
     numbers = [0 if f.array is not None else f.value for f in fields]
     if func.attrs.get("grid"):
@@ -41,7 +41,14 @@ def launch_of(func: Func, fields: Sequence[Field], grid: Any = None) -> Case | N
     own = on_host(asked_for(workspaces_of(func), numbers))
     given = (*fields, *own)[: len(func.params)]
     values = (f.on_host if f.array is None or f.array.device == CPU else f.value for f in given)
-    return Case(tuple(values), sizes) if 0 not in sizes else None
+    return Launch(tuple(values), sizes, places=_places(given)) if 0 not in sizes else None
+
+
+def _places(fields: Sequence[Field]) -> tuple[Place | None, ...]:
+    from warploom.check import Place
+
+    arrays = (f.array for f in fields)
+    return tuple(None if a is None else Place(a.pointer, *a.bytes_range()) for a in arrays)
 
 
 def launch_of_values(kernel: Kernel, args: Sequence[Any], grid: Any) -> Case | None:
@@ -56,13 +63,18 @@ def check_first_launch(kernel: Kernel, fields: Sequence[Field]) -> None:
     wanted = options.get().check
     if wanted is options.Check.OFF:
         return
+    from warploom.check.aliases import shared_memory
+
     verdicts: dict[Any, str] = vars(kernel).setdefault("verdicts", {})
     numbers = tuple(f.value for f in fields if f.array is None)
-    open_points = verdicts.get("every launch")
+    shared = tuple(tuple(g.items()) for g in shared_memory(_places(fields)))
+    asked = (numbers, shared) if shared else numbers
+    open_points = None if shared else verdicts.get("every launch")
     if open_points is None:
-        open_points = verdicts.get(numbers)
+        open_points = verdicts.get(asked)
     if open_points is None:
-        open_points = _judged(kernel, fields, numbers, verdicts)
+        judged = _judged_with_shared_memory if shared else _judged
+        open_points = judged(kernel, fields, asked, verdicts)
     if not open_points:
         return
     advice = "WARPLOOM_CHECK=strict refuses such kernels, WARPLOOM_CHECK=0 checks none"
@@ -108,3 +120,21 @@ def _judged(kernel: Kernel, fields: Sequence[Field], numbers: Any, verdicts: dic
         disk.store("check", here, kept_here)
     verdicts[numbers] = "" if kept_here is None else kept_here["not proved"].decode()
     return verdicts[numbers]
+
+
+def _judged_with_shared_memory(
+    kernel: Kernel, fields: Sequence[Field], asked: Any, verdicts: dict[Any, str]
+) -> str:
+    """What is open where arrays share memory, which nothing that is known of other launches counts for."""
+    from warploom.check import check
+
+    disk, here = default_cache(), digest("check launch", own_sources(), kernel.key, asked)
+    kept = disk.load("check", here)
+    if kept is None:
+        report = check(kernel.placed, launch=launch_of(kernel.placed, fields))
+        if report.diagnostics:
+            raise report.diagnostics[0]
+        kept = {"not proved": b"" if report.ok else str(report).encode()}
+        disk.store("check", here, kept)
+    verdicts[asked] = kept["not proved"].decode()
+    return verdicts[asked]

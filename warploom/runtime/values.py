@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from warploom.errors import LaunchError
@@ -44,7 +44,27 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
                 help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
             )
         out += fields
+    places = [None if f.array is None else f.array.bytes_range() for f in out]
+    if pair := first_overlap(func.attrs.get("disjoint", ()), lambda i: places[i]):
+        x, y = (names[i] for i in pair)
+        raise LaunchError(
+            "variant-argument",
+            f"{x} and {y} of {func.name} share memory, and this variant loads ahead of its stores",
+            help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
+        )
     return out + [f for value in args[len(specs) :] for f in fields_of("", value)]
+
+
+def first_overlap(
+    pairs: Iterable[tuple[int, int]], bytes_of: Callable[[int], tuple[int, int] | None]
+) -> tuple[int, int] | None:
+    """The first of these pairs of arguments that share memory.  bytes_of: the first byte of an array and the
+    byte after its last, by the argument's position; None of a number."""
+    for i, j in pairs:
+        x, y = bytes_of(i), bytes_of(j)
+        if i != j and x and y and x[0] < y[1] and y[0] < x[1]:
+            return i, j
+    return None
 
 
 def flat(args: Iterable[Any]) -> list[Any]:

@@ -20,6 +20,7 @@ from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.plan import MapKey
 from warploom.runtime.request import Request
+from warploom.runtime.values import first_overlap
 from warploom.schedule.model import MANY_WAVES, SPLITS
 from warploom.target import Target
 
@@ -64,11 +65,7 @@ def _is_negative(kernel: Kernel, arguments: Arguments) -> bool:
 
 def _overlap(kernel: Kernel, arguments: Arguments) -> tuple[int, int] | None:
     """The first two arguments that share memory and must not."""
-    for i, j in kernel.plan.disjoint:
-        x, y = arguments.bytes_of(i), arguments.bytes_of(j)
-        if i != j and x and y and x[0] < y[1] and y[0] < x[1]:
-            return i, j
-    return None
+    return first_overlap(kernel.plan.disjoint, arguments.bytes_of)
 
 
 def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
