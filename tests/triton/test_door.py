@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 import warploom as wl
 import warploom.triton as triton
 import warploom.triton.language as tl
+from warploom.runtime.binding import _tell_unheard
+from warploom.triton.report import Report
 from warploom.triton.runtime.driver import active
 from warploom.triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -147,6 +151,112 @@ def test_launches_may_say_what_triton_s_launches_say() -> None:
     assert np.array_equal(out, x + y)
     with pytest.raises(wl.LaunchError, match="no parameter launch_pdx"):
         add_kernel[(1,)](x, y, out, 64, BLOCK=64, launch_pdx=True)
+
+
+def test_options_without_effect_are_told_once() -> None:
+    x, y, out = arrays(64)
+    silent = {"extern_libs": {"libdevice": "a.bc"}, "backend_name": "cuda", "ir_override": None,
+              "supported_fp8_dtypes": ("fp8e5",), "allowed_dot_input_precisions": ("ieee",)}  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        add_kernel[(1,)](x, y, out, 64, BLOCK=64, instrumentation_mode="", **silent)
+    assert np.array_equal(out, x + y)
+    _tell_unheard.cache_clear()
+    with pytest.warns(wl.WarploomWarning, match="ptx_options") as told:
+        for _ in range(2):
+            add_kernel[(1,)](x, y, out, 64, BLOCK=64, ptx_options="-O1")
+            add_kernel.compile_for(x, y, out, 64, BLOCK=64, ptx_options="-O1", num_warps=2)
+    assert len(told) == 1 and "NVRTC" in str(told[0].message)
+
+
+@triton.jit
+def product(a_ptr: Any, b_ptr: Any, c_ptr: Any, N: tl.constexpr, HOW: tl.constexpr) -> None:
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(c_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at), input_precision=HOW))
+
+
+def test_the_precision_of_dots_that_say_none() -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((16, 16)).astype(np.float32) for _ in range(2))
+    exact = a.astype(float) @ b
+
+    def error(**how: Any) -> float:
+        c = np.zeros_like(a)
+        product[(1,)](a, b, c, 16, **how)
+        simulated = np.zeros_like(a)
+        made = product.compile_for(a, b, simulated, 16, grid=(1,), **how)
+        made.simulate(a, b, simulated, grid=(1,))
+        np.testing.assert_allclose(c, simulated, rtol=1e-5, atol=1e-5)
+        return float(np.abs(c - exact).max())
+
+    ieee = {"default_dot_input_precision": "ieee"}
+    assert error(HOW=None, **ieee) < 1e-5 < 1e-4 < error(HOW="tf32", **ieee)
+    assert error(HOW=None) == error(HOW=None, default_dot_input_precision="tf32") > 1e-4
+    with pytest.raises(wl.CompileError, match="default_dot_input_precision is"):
+        error(HOW=None, default_dot_input_precision="bf16")
+
+
+class Pointing:
+    """What a kernel needs to know of an array, and nothing else."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.dtype = array, array.dtype
+
+    def data_ptr(self) -> int:
+        return int(self.array.ctypes.data)
+
+
+class Shaped(Pointing):
+    device = "cpu"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(n // self.array.itemsize for n in self.array.strides)
+
+
+@pytest.mark.parametrize("kind", [Pointing, Shaped])
+def test_what_has_a_data_ptr_is_an_array(kind: Any) -> None:
+    x, y, out = arrays(300)
+    given = [kind(a[3:]) for a in (x, y, out)]
+    for _ in range(2):
+        out[:] = np.nan
+        add_kernel[(2,)](*given, 297, BLOCK=256)
+        assert np.array_equal(out[3:], (x + y)[3:]) and np.isnan(out[:3]).all()
+    out[:] = np.nan
+    compiled = add_kernel.compile_for(*given, 297, BLOCK=256)
+    compiled.simulate(*given, 297, grid=(2,))
+    assert np.array_equal(out[3:], (x + y)[3:])
+    assert (
+        compiled.signature[0] == add_kernel.compile_for(x[3:], y, out, 297, BLOCK=256).signature[0]
+    )
+
+
+def test_an_address_of_no_array_is_refused() -> None:
+    class Lost(Pointing):
+        def data_ptr(self) -> int:
+            return 64
+
+    x, y, out = arrays(64)
+    with pytest.raises(wl.LaunchError, match="no array is known at its address 0x40"):
+        add_kernel[(1,)](Lost(x), y, out, 64, BLOCK=64)
+
+
+def test_a_report_counts_launches() -> None:
+    report = Report()
+    report.start()
+    x, y, out = arrays(64)
+    try:
+        for block in (64, 64, 63.5):
+            with contextlib.suppress(wl.CompileError):
+                add_kernel[(1,)](x, y, out, 64, BLOCK=block)
+    finally:
+        report.stop()
+    line, _, last = report.lines()
+    assert "interpreted; 3 launches, 1 refused, " in line
+    assert last == "1 kernels met, 0 refused each time; 3 launches, 1 refused"
 
 
 def test_autotune_and_heuristics() -> None:

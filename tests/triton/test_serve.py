@@ -152,7 +152,7 @@ def test_a_report(folder: Path) -> None:
     assert report[0].startswith("doubled (script.py:16): interpreted; 2 launches, ")
     assert report[1].startswith("strange (script.py:21): refused; 1 launch, ")
     assert report[2].startswith("  error[attribute]: tile<128xf32> has no attribute unheard_of")
-    assert report[3] == "2 kernels met, 1 refused"
+    assert report[3] == "2 kernels met, 1 refused each time; 3 launches, 1 refused"
 
 
 def test_what_is_refused_goes_to_an_installed_triton(folder: Path) -> None:

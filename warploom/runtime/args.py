@@ -6,7 +6,6 @@ neither.  dtypes are the IR's names (`f16`, `i32`).
 
 from __future__ import annotations
 
-import functools
 import operator
 import re
 import sys
@@ -16,6 +15,10 @@ from typing import Any
 
 from warploom.errors import CompileError, LaunchError
 from warploom.ir.core import Fact
+from warploom.runtime.array import CPU as CPU
+from warploom.runtime.array import Array as Array
+from warploom.runtime.array import probe_pointer, row_major, view_of
+from warploom.runtime.array import span as span
 from warploom.runtime.dtypes import DTYPE_NAMES, ELEMENTS, ITEM_BYTES
 
 NOTHING = Fact()  # known of an argument
@@ -145,35 +148,6 @@ _BOOL = Spec("scalar", "i1")
 
 
 @dataclass(frozen=True)
-class Array:
-    """An array argument.  Strides in elements; `device` is an ordinal, or CPU."""
-
-    dtype: str
-    pointer: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    device: int
-
-    def bytes_range(self) -> tuple[int, int]:
-        """First byte and the byte after the last; equal where the array is empty."""
-        low, high = span(ITEM_BYTES[self.dtype], self.shape, self.strides)
-        return self.pointer + low, self.pointer + high
-
-
-@functools.lru_cache(4096)
-def span(item: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
-    """The bytes that an array with elements of `item` bytes takes, from its address on; (0, 0) where
-    it is empty."""
-    if 0 in shape:
-        return 0, 0
-    reach = [s * (n - 1) for n, s in zip(shape, strides, strict=True)]
-    return item * sum(r for r in reach if r < 0), item * (sum(r for r in reach if r > 0) + 1)
-
-
-CPU = -1
-
-
-@dataclass(frozen=True)
 class Mock:
     """Stands for an aligned array of a dtype where a kernel is compiled and not launched."""
 
@@ -260,9 +234,10 @@ def _check_integers(name: str, sizes: Any, least: int) -> None:
 def inspect(value: Any) -> Array | None:
     """What an array argument is; None where `value` is no array.
 
-    Torch tensors, `__cuda_array_interface__`, NumPy arrays and whatever offers DLPack.  Raises LaunchError
-    on arrays without memory (meta and fake tensors, sparse ones) or with other numbers in it than they have
-    (torch's negative views), and on dtypes that no kernel takes.
+    Torch tensors, `__cuda_array_interface__`, NumPy arrays, whatever offers DLPack, and objects with a
+    `data_ptr()` and a `dtype` (their shape, stride() and device count where they have them).  Raises
+    LaunchError on arrays without memory (meta and fake tensors, sparse ones) or with other numbers in it than
+    they have (torch's negative views), and on dtypes that no kernel takes.
     """
     probe = probe_of(type(value), value)
     if probe is None:
@@ -360,7 +335,9 @@ def _find_probe(kind: type, value: Any) -> Probe | None:
         return _probe_interface
     if hasattr(value, "__array_interface__"):
         return _probe_array_interface
-    return _probe_dlpack if hasattr(value, "__dlpack_device__") else None
+    if hasattr(value, "__dlpack_device__"):
+        return _probe_dlpack
+    return probe_pointer if hasattr(value, "data_ptr") and hasattr(value, "dtype") else None
 
 
 # The device is -1 on the CPU.  It is text for runtime/seen.py, whose keys would spend as much on a call as on
@@ -398,15 +375,8 @@ def _typed(d: Any) -> Any:
     shape = tuple(d["shape"])
     strides = d.get("strides")
     if strides is None:
-        return dtype.name, d["data"][0], shape, _row_major(shape)
+        return dtype.name, d["data"][0], shape, row_major(shape)
     return dtype.name, d["data"][0], shape, tuple(s // dtype.itemsize for s in strides)
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides = [1]
-    for n in reversed(shape[1:]):
-        strides.append(strides[-1] * n)
-    return tuple(reversed(strides)) if shape else ()
 
 
 def _probe_dlpack(a: Any) -> Any:
@@ -414,7 +384,7 @@ def _probe_dlpack(a: Any) -> Any:
 
     view = StridedMemoryView.from_dlpack(a, stream_ptr=-1)  # -1: no synchronisation
     shape = tuple(view.shape)
-    strides = _row_major(shape) if view.strides is None else tuple(view.strides)
+    strides = row_major(shape) if view.strides is None else tuple(view.strides)
     device = view.device_id if view.is_device_accessible else CPU
     return str(view.dtype), view.ptr, shape, strides, device
 
@@ -509,7 +479,7 @@ def spec_of(value: Any, array: Array | None, name: str) -> Spec:
     raise LaunchError(
         "argument-type",
         f"argument {name} is a {kind.__name__}, which a kernel can't take",
-        help="pass arrays (torch, DLPack, __cuda_array_interface__, NumPy), int, float, bool or "
+        help="pass arrays (torch, DLPack, __cuda_array_interface__, NumPy, data_ptr()), int, float, bool or "
         "None; compile-time values go to parameters annotated tl.constexpr",
     )
 
@@ -548,4 +518,8 @@ def as_numpy(value: Any) -> Any:
             raise _without_memory(value, str(e).partition("\n")[0]) from None
     if hasattr(value, "__array_interface__"):
         return np.asarray(value)
+    if probe_of(type(value), value) is probe_pointer:
+        array = inspect(value)
+        assert array is not None
+        return view_of(array)
     return np.from_dlpack(value)

@@ -19,7 +19,7 @@ from warploom.frontend.reads import Reads
 from warploom.frontend.source import parse_function
 from warploom.runtime import in_place
 from warploom.runtime.args import CPU
-from warploom.runtime.binding import KNOBS, OF_TRITON, Call, make_knobs, no_parameter
+from warploom.runtime.binding import KNOBS, OF_TRITON, UNHEARD, Call, make_knobs, no_parameter
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import KNOBS_OF_CONFIGS, Config, Hooks
@@ -102,7 +102,7 @@ class Autotuner(Decorated):
                 )
         self._key = tuple((name, kernel.arg_names.index(name)) for name in key)
         for c in self.configs:  # one that can't be compiled would only be skipped
-            known = {*kernel.arg_names, *OF_TRITON}
+            known = {*kernel.arg_names, *OF_TRITON, *UNHEARD}
             others = {n: v for n, v in c.all_kwargs.items() if n not in known}
             if unknown := [n for n in others if n not in KNOBS]:
                 raise CompileError(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warploom.errors import CompileError, LaunchError
+from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.packed import RUN_TIME, Packed
 from warploom.frontend.source import Parameter, parameters
 from warploom.ir.core import Fact
@@ -26,6 +26,7 @@ from warploom.runtime.args import (
     spec_of,
 )
 from warploom.runtime.dtypes import DTYPE_NAMES
+from warploom.runtime.mistakes import warn
 from warploom.runtime.request import Request
 from warploom.schedule.model import Knobs, Schedule
 
@@ -43,6 +44,17 @@ OF_TRITON = {
     "waves_per_eu": "AMD's",
     "matrix_instr_nonkdim": "AMD's",
     "kpack": "AMD's",
+    "extern_libs": "libdevice's functions are CUDA's own",
+    "backend_name": "it is the device's",
+    "supported_fp8_dtypes": "they are the target's",
+    "allowed_dot_input_precisions": "they are the target's",
+}
+# Of these a launch warns, once each, where they ask for something.
+UNHEARD = {
+    "ptx_options": "NVRTC makes machine code of CUDA C++ in one step",
+    "ir_override": "a kernel's IR is its own; a script says each instruction (compiled.eject())",
+    "instrumentation_mode": "compiled.timeline(…, measured=True) shows where a launch's time goes",
+    "max_num_imprecise_acc_default": "say it to each tl.dot, as max_num_imprecise_acc",
 }
 
 
@@ -146,6 +158,8 @@ class Callee:
                 given[name] = value
             elif name in KNOBS:
                 knobs[name] = value
+            elif name in UNHEARD:
+                _tell_unheard(name, bool(value))
             elif name not in OF_TRITON:
                 raise LaunchError("argument-name", no_parameter(name, self), help=_its(self))
         given = {**self._defaults, **given}
@@ -330,6 +344,14 @@ def no_parameter(name: str, kernel: Callee) -> str:
 
 def _its(kernel: Callee) -> str:
     return f"its parameters: {', '.join(kernel.arg_names)}; knobs: {', '.join(KNOBS)}"
+
+
+@functools.cache
+def _tell_unheard(name: str, asks: bool) -> None:
+    """Warns, once, of an option of Triton's that changes nothing."""
+    if asks:
+        text = f"the option {name} of Triton's launches changes nothing"
+        warn(format_message("warning", "not-as-asked", text, None, (), UNHEARD[name]))
 
 
 def make_knobs(given: Mapping[str, Any]) -> Knobs:

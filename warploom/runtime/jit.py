@@ -447,7 +447,8 @@ class JITFunction(KernelNames, Launched):
             return
         from warploom.sim.oracle import run
 
-        key = call.specs, exact(call.constexprs)
+        precision = call.knobs.default_dot_input_precision
+        key = call.specs, exact(call.constexprs), precision
         func = self._interpreted.find(key)
         if func is None:
             request = Request(self.fn, call.specs, call.constexprs, call.knobs)

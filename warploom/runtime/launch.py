@@ -238,6 +238,11 @@ class CudaDriver:
         ordinal = self._cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         return int(self._call(self._cu.cuPointerGetAttribute, ordinal, pointer))
 
+    def end_of(self, pointer: int) -> int:
+        """The address behind the allocation that an address is in."""
+        begin, size = self._call(self._cu.cuMemGetAddressRange, pointer)
+        return int(begin) + int(size)
+
     def architecture(self, device: int) -> tuple[int, int]:
         """Compute capability, (major, minor)."""
         major, minor = "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR"

@@ -144,12 +144,13 @@ def compile(
 ) -> CompiledKernel:
     """The compiled kernel.  target: "cuda" with a compute capability that there is a target for.  options: of
     a launch: num_warps, num_stages …; `debug` has device asserts run.  Raises CompilationError."""
-    from warploom.runtime.binding import OF_TRITON
+    from warploom.runtime.binding import OF_TRITON, UNHEARD
 
     chosen = DEFAULT if target is None else target_for(target)
     if chosen is None:
         raise CompilationError("target", f"no kernel can be compiled for {target}")
-    knobs = {name: value for name, value in (options or {}).items() if name not in OF_TRITON}
+    silent = OF_TRITON.keys() | UNHEARD
+    knobs = {name: value for name, value in (options or {}).items() if name not in silent}
     if knobs.get("debug") is True:
         knobs["debug"] = "asserts"
     made = functools.partial(CompiledKernel, src, chosen, knobs)

@@ -24,7 +24,12 @@ class Met:
     forms: dict[str, None] = field(default_factory=dict)
     first: float = 0.0
     rest: float = 0.0
+    refused: int = 0
     refusals: dict[str, None] = field(default_factory=dict)
+
+    def refuse(self, why: str) -> None:
+        self.refused += 1
+        self.refusals[why] = None
 
 
 class Report:
@@ -48,7 +53,7 @@ class Report:
         try:
             return compile()
         except ReportedError as error:
-            self._of(source.fn.live()).refusals[str(error).splitlines()[0]] = None
+            self._of(source.fn.live()).refuse(str(error).splitlines()[0])
             raise
 
     def _of(self, kernel: JITFunction) -> Met:
@@ -70,11 +75,11 @@ class Report:
         try:
             found = launch()
         except ReportedError as error:
-            met.refusals[str(error).splitlines()[0]] = None
+            met.refuse(str(error).splitlines()[0])
             raise
         finally:
             if kernel in self.handed:
-                met.refusals[self.handed[kernel]] = None
+                met.refuse(self.handed[kernel])
         seconds = time.perf_counter() - start
         form = "by the installed Triton" if kernel in self.handed else _form(found)
         if form in met.forms:
@@ -86,14 +91,21 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """A line a kernel, its refusals below it, and a line for all of them."""
-        refused = [m for m in self.met.values() if m.refusals]
+        everywhere = [m for m in self.met.values() if m.refused and m.refused >= m.launches]
         for kernel, met in self.met.items():
             forms = ", ".join(met.forms) or "refused"
             count = f"{met.launches} launch{'es' if met.launches > 1 else ''}"
             times = f"{met.first:.2f} s at first, {1e3 * met.rest:.1f} ms after"
+            count += f", {met.refused} refused" * bool(met.refused)
             yield f"{kernel.fn.__name__} ({met.place}): {forms}; {count}, {times} on the host"
             yield from (f"  {text}" for text in met.refusals)
-        yield f"{len(self.met)} kernels met, {len(refused)} refused"
+        launches, refused = (
+            sum(getattr(m, what) for m in self.met.values()) for what in ("launches", "refused")
+        )
+        yield (
+            f"{len(self.met)} kernels met, {len(everywhere)} refused each time; "
+            f"{launches} launches, {refused} refused"
+        )
 
 
 def _form(kernel: CompiledKernel | None) -> str:

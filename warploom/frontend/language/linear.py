@@ -17,6 +17,7 @@ from warploom.frontend.language.core import builtin, method
 from warploom.frontend.language.math import exp
 from warploom.frontend.language.shape import axis_of, expand_dims, full, places_along, tile_of
 from warploom.frontend.refuse import one_of, refuse
+from warploom.frontend.targeted import PRECISION
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, accumulator, bf16, f16, f32, i32, u32
@@ -41,11 +42,11 @@ def dot(
     """input (M×K) @ other (K×N) + acc; or, of three axes each, that of every batch (B×M×K, B×K×N).
 
     Sums are made in f32, of float64 in f64, of 8-bit integers in i32.  input_precision says how f32 operands
-    are multiplied: 'tf32' (the default, also allow_tf32=True) ignores their lowest 13 bits; 'tf32x3' adds
-    products with what these held, which is nearly as precise as f32; 'ieee' (allow_tf32=False) multiplies all
-    bits, and adds by fma, without tensor cores.  max_num_imprecise_acc: FP8 partial sums are added to acc in
-    full f32 at least every so many elements of K (0: as None, not before the end).  out_dtype: of the result
-    (f32 or f16; of integers i32, of float64 f64) where there is no acc.
+    are multiplied: 'tf32' (the default, unless a knob says another; also allow_tf32=True) ignores their
+    lowest 13 bits; 'tf32x3' adds products with what these held, which is nearly as precise as f32; 'ieee'
+    (allow_tf32=False) multiplies all bits, and adds by fma, without tensor cores.  max_num_imprecise_acc:
+    FP8 partial sums are added to acc in full f32 at least every so many elements of K (0: as None, not before
+    the end).  out_dtype: of the result (f32 or f16; of integers i32, of float64 f64) where there is no acc.
     """
     emitter = current()
     one_of("dot-precision", "input_precision", input_precision, *PRECISIONS)
@@ -76,7 +77,8 @@ def dot(
     # Sums of wider products lose nothing.
     attrs: dict[str, Any] = {"max_imprecise": limit} if limit and operands.is_8bit_float else {}
     if operands == f32:
-        precision = input_precision or ("ieee" if allow_tf32 is False else "tf32")
+        by_flag = {None: PRECISION.get(), False: "ieee"}
+        precision = input_precision or by_flag.get(allow_tf32, "tf32")
         _check_f32(precision)
         if precision == "ieee":
             attrs["ieee"] = True

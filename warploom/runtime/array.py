@@ -1,0 +1,106 @@
+"""Arrays as launches see them: a dtype, an address, extents; and objects that know little more."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from warploom.errors import LaunchError
+from warploom.runtime.dtypes import DTYPE_NAMES, ITEM_BYTES
+
+CPU = -1
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array argument.  Strides in elements; `device` is an ordinal, or CPU."""
+
+    dtype: str
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: int
+
+    def bytes_range(self) -> tuple[int, int]:
+        """First byte and the byte after the last; equal where the array is empty."""
+        low, high = span(ITEM_BYTES[self.dtype], self.shape, self.strides)
+        return self.pointer + low, self.pointer + high
+
+
+@functools.lru_cache(4096)
+def span(item: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """The bytes that an array with elements of `item` bytes takes, from its address on; (0, 0) where
+    it is empty."""
+    if 0 in shape:
+        return 0, 0
+    reach = [s * (n - 1) for n, s in zip(shape, strides, strict=True)]
+    return item * sum(r for r in reach if r < 0), item * (sum(r for r in reach if r > 0) + 1)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array without gaps."""
+    strides = [1]
+    for n in reversed(shape[1:]):
+        strides.append(strides[-1] * n)
+    return tuple(reversed(strides)) if shape else ()
+
+
+def probe_pointer(a: Any) -> Any:
+    """Of what says where its elements lie, and as much more of a tensor as it knows.  Without a shape: all
+    from there to the end of the allocation."""
+    pointer, device = a.data_ptr(), _device_at(a)
+    shape = getattr(a, "shape", None)
+    if shape is None:
+        name = DTYPE_NAMES.get(str(a.dtype).removeprefix("torch."), "i8")
+        shape = (_bytes_behind(pointer, device) // ITEM_BYTES[name],)
+    shape, stride = tuple(map(int, shape)), getattr(a, "stride", None)
+    strides = tuple(stride()) if callable(stride) else row_major(shape)
+    return a.dtype, pointer, shape, strides, device
+
+
+def _device_at(a: Any) -> int:
+    """Where an object's pointer leads: what it says itself, else what the driver knows."""
+    from warploom.runtime.launch import driver
+
+    device = getattr(a, "device", None)
+    if getattr(device, "type", device) == "cpu":
+        return CPU
+    try:
+        return driver().device_of(a.data_ptr())
+    except LaunchError:  # no GPU, or memory that is none of its own
+        return CPU
+
+
+def _bytes_behind(pointer: int, device: int) -> int:
+    """From an address to the end of the memory that was allocated there."""
+    if device != CPU:
+        from warploom.runtime.launch import driver
+
+        return driver().end_of(pointer) - pointer
+    from warploom.sim.addresses import arrays_alive
+
+    found = next((h.end - pointer for h in arrays_alive() if h.begin <= pointer < h.end), None)
+    if found is None:
+        raise LaunchError(
+            "array-memory",
+            f"an argument has no shape, and no array is known at its address {pointer:#x}",
+            help="give it a shape, or pass the array that it points into",
+        )
+    return found
+
+
+def view_of(array: Array) -> Any:
+    """An array of the host as NumPy's, in the same memory."""
+    import ctypes
+
+    import numpy as np
+
+    from warploom.ir.types import DTYPES
+
+    low, high = array.bytes_range()
+    memory = (ctypes.c_uint8 * (high - low)).from_address(low)
+    dtype = DTYPES[array.dtype].numpy
+    flat = np.ctypeslib.as_array(memory)[array.pointer - low :].view(dtype)
+    strides = [s * dtype.itemsize for s in array.strides]
+    return np.lib.stride_tricks.as_strided(flat, array.shape, strides)
