@@ -41,22 +41,24 @@ _KNOWN = _READS | _WRITES | engines.FILLS | frozenset(engines.ISSUED)
 class _State:
     """What is known at a point of a task.
 
-    marks: of each allocation's accesses but copies into it.  queues: what the groups of products and stores
-    read, the open group first.  published: the barriers that were arrived at since its last access."""
+    marks, writes: of each allocation's accesses but copies into it, and of its ordinary writes.  queues: what
+    the groups of products and stores read, the open group first.  published: the barriers that were arrived
+    at since its last access."""
 
     marks: dict[Op, frozenset[Mark]] = field(default_factory=dict)
+    writes: dict[Op, frozenset[Mark]] = field(default_factory=dict)
     queues: dict[str, tuple[frozenset[Op], ...]] = field(default_factory=dict)
     published: dict[Op, frozenset[Value]] = field(default_factory=dict)
 
     def copy(self) -> _State:
-        return _State(dict(self.marks), dict(self.queues), dict(self.published))
+        return _State(dict(self.marks), dict(self.writes), dict(self.queues), dict(self.published))
 
     def joined(self, other: _State) -> _State:
         """What is known where either may have been."""
-        marks = {
-            x: self.marks.get(x, frozenset()) | other.marks.get(x, frozenset())
-            for x in {**self.marks, **other.marks}
-        }
+        marks, writes = (
+            {x: a.get(x, frozenset()) | b.get(x, frozenset()) for x in {**a, **b}}
+            for a, b in ((self.marks, other.marks), (self.writes, other.writes))
+        )
         queues = {
             name: tuple(a | b for a, b in zip(self.queues[name], other.queues[name], strict=True))
             for name in self.queues
@@ -64,11 +66,14 @@ class _State:
         published = {**self.published, **other.published}
         for x in self.published.keys() & other.published.keys():
             published[x] = self.published[x] & other.published[x]
-        return _State(marks, queues, published)
+        return _State(marks, writes, queues, published)
 
     def change(self, raised: Iterable[tuple[Mark, Mark]]) -> None:
         to = dict(raised)
-        self.marks = {x: frozenset(to.get(m, m) for m in ms) for x, ms in self.marks.items()}
+        self.marks, self.writes = (
+            {x: frozenset(to.get(m, m) for m in ms) for x, ms in of.items()}
+            for of in (self.marks, self.writes)
+        )
 
 
 @dataclass(eq=False)
@@ -76,6 +81,7 @@ class TaskScan:
     """Walks through a task.
 
     before_write: for each allocation that it writes, how far the accesses of each other one were over;
+    rewritten, read: how far its own earlier accesses were when it was written, its writes when it was read;
     accessed_before: what was accessed before it; before_wait: the same for barriers that it waits for; fills:
     the barriers that tell of copies into it; told: cp_asyncs that they tell of; accessed: its places that ops
     take; ordinary: the kinds of ordinary instructions that touch it."""
@@ -83,6 +89,8 @@ class TaskScan:
     task: Task
     roots: dict[Value, Op]
     before_write: dict[Op, dict[Op, set[Mark]]] = field(default_factory=dict)
+    rewritten: dict[Op, set[Mark]] = field(default_factory=dict)
+    read: dict[Op, set[Mark]] = field(default_factory=dict)
     accessed_before: dict[Op, set[Op]] = field(default_factory=dict)
     before_wait: dict[Value, set[Op]] = field(default_factory=dict)
     fills: dict[Op, dict[Value, Op]] = field(default_factory=dict)
@@ -190,7 +198,10 @@ class TaskScan:
             self.accessed_before.setdefault(x, set()).update(before)
             if o.kind is smem.exchange and o.attrs.get("guarded"):
                 self.synced(state, False)
+            if o.kind not in _WRITES or o.kind in smem.BY_ELEMENT or o.kind is smem.exchange:
+                self.read.setdefault(x, set()).update(state.writes.get(x, ()))
             if o.kind in _WRITES or o.kind in engines.FILLS:
+                self.rewritten.setdefault(x, set()).update(state.marks.get(x, ()))
                 found = self.before_write.setdefault(x, {})
                 for y in before:
                     found.setdefault(y, set()).update(state.marks[y])
@@ -208,6 +219,8 @@ class TaskScan:
                 marks |= {(Over.RUNNING, o.kind in engines.READS_BY_ASYNC_PROXY)}
             elif o not in self.told:
                 marks |= {(Over.WARPS, False)}
+                if o.kind in _WRITES:
+                    state.writes[x] = state.writes.get(x, frozenset()) | {(Over.WARPS, False)}
             state.marks[x] = marks
 
 

@@ -43,7 +43,7 @@ class SharedReuse:
     def __init__(self, func: Func) -> None:
         self.func = func
         self.made_by = definitions(func.body)
-        self.roots = _roots(func)
+        self.roots = roots_of(func)
         self.counts = PhaseCounts(func)
         self.scans = {t: TaskScan(t, self.roots) for t in self.counts.tasks}
         for t, scan in self.scans.items():
@@ -162,7 +162,7 @@ class SharedReuse:
         return sorted(found)
 
 
-def _roots(func: Func) -> dict[Value, Op]:
+def roots_of(func: Func) -> dict[Value, Op]:
     """For each value that is shared memory the allocation that it is a part of, or an alias of."""
     allocations = [o for o in func.body.ops if o.kind is smem.shared_alloc]
     named = {o.attrs["name"]: o for o in allocations}

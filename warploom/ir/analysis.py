@@ -125,7 +125,9 @@ def streams(region: Region) -> bool:
 
 def waits(o: Op) -> bool:
     """Do threads wait for each other, or for memory time and again, in op o?"""
-    return any(x.kind.family is Family.COMBINE or x.kind in control.LOOPS for x in o.all_ops)
+    return any(
+        x.kind.family in (Family.COMBINE, Family.WAIT) or x.kind in control.LOOPS for x in o.all_ops
+    )
 
 
 def free_values(region: Region) -> tuple[Value, ...]:

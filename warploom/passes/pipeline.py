@@ -45,6 +45,7 @@ from warploom.passes.tile.split_reduction import split_reduction
 from warploom.passes.tile.strip_mine_rows import has_wide_rows, strip_mine_rows
 from warploom.passes.warp.broadcast_scalars import broadcast_scalars
 from warploom.passes.warp.delay_row_reduction import delay_row_reduction
+from warploom.passes.warp.drop_staging_guards import drop_staging_guards
 from warploom.passes.warp.expand_pipeline import expand_pipeline
 from warploom.passes.warp.fuse_tasks import fuse_tasks
 from warploom.passes.warp.hoist_loads import hoist_loads
@@ -252,6 +253,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(broadcast_scalars, Level.WARP),
     replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
+    _asked(drop_staging_guards, Level.WARP, lambda s: s.channels or s.stores),
     _row(slice_gathers, Level.WARP, lambda f, r: r.schedule is not None and has_gathers(f)),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),

@@ -303,6 +303,8 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     }
     in_rings = {i for c in channels for i in c.all_items}
     running = prefetch.plans(context, in_rings) if not specialized and replicas == 1 else ()
+    elsewhere = {o.id for o in context.ops if o.loads and assign[o.id] != (tasks[0].name,)}
+    soon = prefetch.early_between_dots(context, in_rings | elsewhere)
     late = any(c.depth > 1 for c in channels)
     if any(partition.unit(o).is_async for o in context.dots):
         context.because(
@@ -322,6 +324,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         stores=stores,
         dots_in_flight=int(late),
         pipelines=(*overlaps, *running),
+        hoisted_loads=soon,
         delayed_reductions=consumer.deferred(context, partition, overlaps),
         hoisted_operands=consumer.held_operands(context, who, partition, registers),
         few_registers=context.headroom.few_registers

@@ -1,6 +1,6 @@
-"""Which loads of a kernel without dots are hoisted before what their threads wait for, and which are
-prefetched: issued ahead of the iteration that uses them.  What they bring waits in registers.  In a uniform
-kernel with dots loads are prefetched in loops that multiply nothing and read no ring.
+"""Which loads are hoisted before what their threads wait for, and which are prefetched: issued ahead of the
+iteration that uses them.  What they bring waits in registers.  In a uniform kernel with dots loads are
+prefetched in loops that multiply nothing and read no ring; in loops of dots small ones are hoisted.
 
 A row of numbers feeds no instruction that reads shared memory, so no ring carries it.  But where threads
 combine what they loaded (a reduction has barriers in it), nobody loads while all wait; and the C compiler
@@ -15,7 +15,7 @@ place is known there.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Effect, Family, Op, Region, Value
@@ -105,18 +105,35 @@ def _passes(context: Context, o: Op) -> bool:
 
 def early(context: Context) -> tuple[str, ...]:
     """Loads that are issued in front of the first op of their block for whose end threads wait."""
-    found: list[str] = []
     blocks = {id(r): r for r in context.structure.block.values()}
-    for block in blocks.values():
-        moved = _early(context, block)
-        if moved:
-            why = "their places are known before threads wait for each other"
-            context.because(moved[0].id, f"{named(moved)} issued early", why)
-            found += [o.id for o in moved]
-    return tuple(found)
+    return _told_early(context, [_early(context, block, waits) for block in blocks.values()])
 
 
-def _early(context: Context, block: Region) -> list[Op]:
+def early_between_dots(context: Context, elsewhere: Collection[str]) -> tuple[str, ...]:
+    """Likewise in loops of dots: what a step loads into registers is on its way under all of its dots, and
+    under the waits for its rings.  elsewhere: loads that rings bring, or other tasks make."""
+
+    def meets(o: Op) -> bool:
+        return o.kind is tile.dot or o.id in elsewhere or o.stores or waits(o)
+
+    loops = (o for o in context.ops if o.kind is control.for_)
+    bodies = (o.regions[0] for o in loops if any(x.kind is tile.dot for x in o.regions[0].ops))
+    found = [
+        [o for o in _early(context, body, meets) if o.id not in elsewhere]
+        for body in bodies
+        if not any(o.kind in control.LOOPS for o in body.all_ops)  # their state needs the registers
+    ]
+    return _told_early(context, found)
+
+
+def _told_early(context: Context, found: Sequence[Sequence[Op]]) -> tuple[str, ...]:
+    for moved in filter(None, found):
+        why = "their places are known before threads wait for each other"
+        context.because(moved[0].id, f"{named(moved)} issued early", why)
+    return tuple(o.id for moved in found for o in moved)
+
+
+def _early(context: Context, block: Region, meets: Callable[[Op], bool]) -> list[Op]:
     late: set[Value] = set()  # what is not known in front of the first wait
     first: Op | None = None
     moved: list[Op] = []
@@ -125,7 +142,7 @@ def _early(context: Context, block: Region) -> list[Op]:
     for o in block.ops[:-1]:
         if first is None:
             had.add(same_load(o))
-            if waits(o):
+            if meets(o):
                 first, room = o, HELD
                 late.update(o.results)
             continue
@@ -139,7 +156,7 @@ def _early(context: Context, block: Region) -> list[Op]:
             moved.append(o)
             had.add(same_load(o))
             room -= n
-        elif not known or waits(o) or o.kind.effect is not Effect.NONE:
+        elif not known or meets(o) or o.kind.effect is not Effect.NONE:
             late.update(o.results)
     return moved
 

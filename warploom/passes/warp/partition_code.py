@@ -155,12 +155,14 @@ class _Partition:
 @dataclass(eq=False)
 class _Writer:
     """Writes one task's region.  `env`: values of the function -> values of the region; `places`: items
-    (and views of them) -> their shared memory."""
+    (and views of them) -> their shared memory; `staged`: likewise the operands that this block has written
+    last, as a unit reads them in steps of K."""
 
     shared: _Partition
     plan: TaskPlan
     env: dict[Value, Value] = field(default_factory=dict)
     places: dict[Value, Value] = field(default_factory=dict)
+    staged: dict[tuple[Value, int, MatrixUnit, int], Value] = field(default_factory=dict)
     stored: bool = False  # some store went through TMA
     alone: bool = False  # in what replica 0 does alone
     replica: Value = field(default_factory=lambda: Value(Scalar(i32), "replica"))
@@ -394,6 +396,9 @@ class _Writer:
         """Where a unit reads a dot's left (axis 0) and right (axis 1) operands; what is not there yet is
         written there first."""
         found = {axis: self.readable(o.operands[axis], axis == 0, unit) for axis in axes}
+        how = unit, rings.promotion_step(o)
+        for axis in (axis for axis in axes if found[axis] is None):
+            found[axis] = self.staged.get((o.operands[axis], axis, *how))
         staged = [
             (
                 axis,
@@ -406,7 +411,9 @@ class _Writer:
         if staged:
             given = [x[1:] for x in staged]
             places = select_instructions.stage_operands(b, given, self.replica_id(b), unit)
-            found |= dict(zip((x[0] for x in staged), places, strict=True))
+            new = dict(zip((x[0] for x in staged), places, strict=True))
+            found |= new
+            self.staged = {(o.operands[axis], axis, *how): place for axis, place in new.items()}
         return [place for place in found.values() if place is not None]
 
     def readable(self, v: Value, is_a: bool, unit: MatrixUnit | None = None) -> Value | None:
@@ -443,7 +450,9 @@ class _Writer:
         for r in bare.regions:
             params = tuple(map(self.fresh, r.params))
             inner = b.nested()
+            self.staged = {}
             self.ops(r.ops[:-1], inner)
+            self.staged = {}
             control.yield_(inner, *map(self.get, r.yielded))
             regions.append(inner.region(params))
         results = tuple(map(self.fresh, bare.results))
