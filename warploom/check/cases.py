@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import KINDS, Fact, Func, Op, Value, walk
 from warploom.ir.ops import arith, control, task, tile, tma
 from warploom.ir.ops.cluster import cluster_of
-from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
+from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap, dtype_of
 from warploom.sim.chosen import Fill
 from warploom.sim.evaluate import ON_INTEGERS
 from warploom.sim.machine import simulate
@@ -394,6 +394,19 @@ class Steering:
             and _fact(func, i).value is None
         }
 
+    @cached_property
+    def sizes(self) -> set[int]:
+        """The parameters that are taken not to be negative: what extents and grids are made of; in a kernel
+        that does not say its grid itself all of them."""
+        if not self._own_grid:
+            return self.free
+        kinds = (tile.make_view, tma.tensor_map)
+        views = (o for o in walk(self.func.body) if o.kind in kinds)
+        extents = [v for o in views for v in o.operands if isinstance(v.type, Scalar)]
+        behind = backward_slice(extents, sources(self.func.body))
+        of_grid = set(itertools.chain(*map(_arguments, self._own_grid)))
+        return {i for i in self.free if self.func.params[i] in behind or i in of_grid}
+
     def array(self, name: str) -> int:
         """The variable that stands for the numbers in an array."""
         return self.grid + 1 + self.arrays.index(name)
@@ -439,9 +452,10 @@ class Steering:
 
     def allowed(self, i: int, n: int) -> list[int]:
         """The numbers next to n that parameter i may have, as far as the variant knows."""
-        by = self.divisor(i)
+        by, bounds = self.divisor(i), np.iinfo(dtype_of(self.func.params[i].type).numpy)
         below = n - n % by
-        return [below] if below == n else [below, below + by]
+        least = 0 if i in self.sizes else bounds.min
+        return [x for x in sorted({below, n + -n % by}) if least <= x <= bounds.max]
 
     @property
     def has_own_grid(self) -> bool:
@@ -499,6 +513,15 @@ def _evaluated(expression: tuple[Any, ...], args: Sequence[Any]) -> Any:
             return _number(_evaluated(x, args), dtype)
     kind, dtype, *operands = expression
     return ON_INTEGERS[KINDS[kind]](*(_number(_evaluated(x, args), dtype) for x in operands))
+
+
+def _arguments(expression: tuple[Any, ...]) -> Iterator[int]:
+    """The parameters that a size of a grid is made of."""
+    if expression[0] == "arg":
+        yield expression[1]
+    for x in expression[1:]:
+        if isinstance(x, tuple):
+            yield from _arguments(x)
 
 
 def _number(x: Any, dtype: str) -> Any:

@@ -23,6 +23,7 @@ from warploom.ir.types import Scalar
 
 SAMPLES = 4096
 LARGEST, SMALLEST = 1 << 14, 64  # constants for which samples say something
+NEGATIVE = 0.25  # of numbers that may be
 FEWEST = SAMPLES // 64  # of them that must be valid to say something
 
 
@@ -42,11 +43,16 @@ class Inputs:
     def sizes(self) -> Any:
         """How large the numbers are, all together."""
         every = (*self.numbers.values(), *self.ids.values())
-        return sum((np.log2(x + 1.0) for x in every), np.zeros(SAMPLES))
+        return sum((np.log2(np.abs(x) + 1.0) for x in every), np.zeros(SAMPLES))
 
     def wish(self, n: int) -> Wish:
         """One of them."""
         return Wish(*({i: int(x[n]) for i, x in part.items()} for part in (self.numbers, self.ids)))
+
+
+def signs(rng: np.random.Generator) -> Any:
+    """Of numbers that may be negative: a quarter is."""
+    return np.where(rng.random(SAMPLES) < NEGATIVE, -1, 1)
 
 
 class Drawn:
@@ -115,8 +121,11 @@ class Drawn:
 
     def constant(self, condition: Condition, case: Case) -> bool | None:
         """What a comparison comes to at all of many inputs, told without a run; None where it flips, and
-        where that says little: for equality, remainders by constants, large constants."""
+        where that says little: for equality, remainders by constants, large constants, words of memory, and
+        in kernels that tell each task by itself what it does."""
         if condition.op.kind in (arith.eq, arith.ne) or condition.op.kind not in COMPARISONS:
+            return None
+        if self.steering.has_own_grid or Source.MEMORY in condition.sources:
             return None
         for x in closure([condition.value], self.dependence.flow_of):
             o = self.dependence.made.get(x)
@@ -226,7 +235,8 @@ class Drawn:
             o = self.dependence.made.get(v)
             if v in self.values.index and self.values.index[v] in self.steering.free:
                 i = self.values.index[v]
-                given[v] = numbers[i] = some(17) * self.steering.divisor(i)
+                sign = 1 if i in self.steering.sizes else signs(rng)
+                given[v] = numbers[i] = sign * some(17) * self.steering.divisor(i)
             elif o is not None and o.kind is tile.program_id:
                 axis = o.attrs["axis"]
                 given[v] = ids[axis] = ids.get(axis, some(16))
@@ -238,7 +248,7 @@ class Drawn:
                 for array in self.dependence.arrays(o.operands[0]):
                     if array.hint in self.steering.arrays:
                         i = self.steering.array(array.hint)
-                        given[v] = numbers[i] = numbers.get(i, some(17))
+                        given[v] = numbers[i] = numbers.get(i, signs(rng) * some(17))
             elif o is not None and o.kind is tile.atomic:
                 given[v] = some(17)
         if self.steering.grid in numbers and 0 in ids:
@@ -306,7 +316,8 @@ class Drawn:
                 continue
             if first.setdefault(id(inputs.given[v]), kind) != kind:
                 rng = np.random.default_rng((2, kind))
-                inputs.given[v] = np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) - 1
+                some = np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) - 1
+                inputs.given[v] = signs(rng) * some
 
     def _part_carried(self, behind: set[Value], inputs: Inputs) -> None:
         """What loops carry and change becomes a number of its own for each class of equal values."""

@@ -50,6 +50,7 @@ from warploom.check.explore import (
     simulation,
 )
 from warploom.check.interleaving import Interleaving, shortened
+from warploom.check.launch_run import run_launch
 from warploom.check.launches import add_global_memory
 from warploom.check.passing import passings
 from warploom.check.recurrence import Recurrences, loop_name
@@ -131,6 +132,10 @@ def _checked(
         coverage.complete()
         checker.run_longer(steering)
         coverage.judge()
+        sizes = (func.params[i] for i in sorted(steering.sizes))
+        checker.report.sizes = tuple(p.hint for p in sizes if p in dependence.needed)
+        if launch is not None:
+            run_launch(runs, checker.report, checker.judge, launch, dependence.readings)
     else:
         for case in given:
             checker.run(case)
@@ -190,7 +195,7 @@ class _Checker:
         words, trips = case.describe(self.func), dict[str, set[int]]()
         try:
             for program in programs or self.runs.programs(case):
-                result = self._program(case, program)
+                result = self.judge(case, program)
                 if result is None:
                     return
                 self.report.bound += sum(s.phase >= 0 for s in result.steps)
@@ -273,7 +278,7 @@ class _Checker:
                 )
             )
 
-    def _program(self, case: Case, program: int) -> SimReport | None:
+    def judge(self, case: Case, program: int) -> SimReport | None:
         """One program of a case: shown to be right, or what is wrong with it is in the report (None)."""
         result: SimReport | SimError
         try:

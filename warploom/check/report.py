@@ -87,6 +87,7 @@ class CheckReport:
     explored: list[Explored] = field(default_factory=list)
     recurring: dict[str, int] = field(default_factory=dict)  # loop -> period in iterations
     taken: dict[str, bool] = field(default_factory=dict)  # conditions that no input flipped
+    sizes: tuple[str, ...] = ()  # arguments that are taken not to be negative
     runs_at_most: dict[str, int] = field(default_factory=dict)  # loop -> trips, of many inputs
     not_recurring: list[str] = field(default_factory=list)
     too_short: list[str] = field(
@@ -149,6 +150,8 @@ class CheckReport:
             left_out = sum(not e.is_complete for e in those)
             end = f"{left_out} cut short; none fails" if left_out else "complete; none fails"
             lines.append(f"  {len(those)} explored ({why}): {n} interleavings, {m} states, {end}")
+        if self.sizes:
+            lines.append(f"  where not negative: {', '.join(self.sizes)}")
         for loop, period in self.recurring.items():
             often = f"{period} iterations" if period > 1 else "iteration"
             lines.append(f"  {loop}: the state recurs every {often}: longer loops too")

@@ -160,7 +160,7 @@ class Solver:
             return
         if v in self.values.index:
             i = self.values.index[v]
-            if i in self.steering.free and n >= 0:
+            if i in self.steering.free:
                 yield from (Wish({i: m}, {}) for m in self.steering.allowed(i, n))
             return
         if v in self.values.loop_of:
