@@ -229,6 +229,88 @@ def test_objects_and_helpers_as_constexprs(nothing_compiled: Path) -> None:
     assert [result(by_helper, F=(helper(n),)) for n in (4, 5)] == [4, 5]
 
 
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """Equal where the names are."""
+
+    name: str
+    rows: Any = dataclasses.field(compare=False)
+
+
+Pair = collections.namedtuple("Pair", ["first", "second"])
+
+
+class Slotted:
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Slotted)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class Counting(int):
+    """Equal by its number."""
+
+    rows: Any
+
+
+def counting(rows: Any) -> Counting:
+    found = Counting(7)
+    found.rows = rows
+    return found
+
+
+EQUAL: dict[str, Callable[[Any], Any]] = {
+    "a field that is not compared": lambda rows: Named("tile", rows),
+    "inside a named tuple": lambda rows: Pair(1, Named("tile", rows)),
+    "inside a tuple": lambda rows: (1, Named("tile", rows)),
+    "a field of a field": lambda rows: Named("outer", Named("tile", rows)),
+    "slots": Slotted,
+    "a number with more": counting,
+}
+
+
+@tl.constexpr_function
+def inner_rows(tile: Any) -> Any:
+    while isinstance(tile, tuple) or hasattr(tile, "rows"):
+        tile = tile[1] if isinstance(tile, tuple) else tile.rows
+    return tile
+
+
+@wl.jit
+def by_inner_rows(x: Any, o: Any, TILE: tl.constexpr) -> None:
+    tl.store(o, tl.load(x) * inner_rows(TILE))
+
+
+@pytest.mark.parametrize("how", EQUAL)
+def test_equal_objects_are_asked_for_what_is_not_compared(how: str, driver: FakeDriver) -> None:
+    make, values = EQUAL[how], (4, 5, 5.0, 4, 5)
+    assert [result(by_inner_rows, TILE=make(n)) for n in values] == [4, 5, 5, 4, 5]
+    kernel = wl.jit(by_inner_rows.fn)
+    found = [kernel.compile_for(X, X.copy(), TILE=make(n), grid=(1,)) for n in values]
+    assert [k.cuda for k in found[:3]] == [k.cuda for k in (*found[3:], found[2])]
+    assert len({k.cuda for k in found}) >= 2
+    x, o = GpuArray(1 << 20, (32,)), GpuArray(1 << 21, (32,))
+    launched = [kernel[(1,)](x, o, TILE=make(n)) for n in (*values, *values)]
+    assert [k.cuda for k in launched] == [k.cuda for k in (*found, *found)]
+
+
+def test_equal_objects_of_equal_state_are_warm(driver: FakeDriver) -> None:
+    x, o = GpuArray(1 << 20, (32,)), GpuArray(1 << 21, (32,))
+    kernel = wl.jit(by_inner_rows.fn)
+    first = kernel[(1,)](x, o, TILE=Named("tile", 4))
+    bound = kernel._run_unseen
+    kernel._run_unseen = None
+    assert kernel[(1,)](x, o, TILE=Named("tile", 4)) is first
+    kernel._run_unseen = bound
+    assert kernel[(1,)](x, o, TILE=Named("tile", 6)) is not first
+
+
 @wl.jit
 def by_tuple(x: Any, o: Any, PAIR: tl.constexpr) -> None:
     tl.store(o, tl.load(x).to(tl.int32) // 2 + PAIR[0])

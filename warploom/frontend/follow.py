@@ -237,7 +237,7 @@ class _Trail:
             if not isinstance(value.__self__, types.ModuleType | type(None)):
                 raise _Unknown  # a method of some object
         elif isinstance(value, type):
-            if not _is_compiled(value):
+            if not is_compiled(value):
                 raise _Unknown
         elif _is_constexpr(value):
             self.found.append(Condition("item", vars(value), "value", value.value))
@@ -259,6 +259,6 @@ def _is_constexpr(value: Any) -> bool:
     return type(value).__name__ == "Constexpr" and is_own(type(value))
 
 
-def _is_compiled(kind: type) -> bool:
+def is_compiled(kind: type) -> bool:
     """Whether a class is written in C, and can't be changed."""
     return bool(kind.__flags__ & (1 << 8))  # Py_TPFLAGS_IMMUTABLETYPE

@@ -31,6 +31,7 @@ from warploom.frontend.tokens import (
     LITERAL_NAMES,
     LITERALS,
     Token,
+    alike,
     changes,
     frozen,
     function_of,
@@ -66,6 +67,7 @@ class Reads:
         self._conditions: list[Condition] = []
         self._holds: Callable[[], bool] | None = None
         self.start = tuple(map(self._token, roots))  # what is known before anything is read
+        self._of_roots = frozenset(self._kept)
 
     # ---- while translating
 
@@ -242,13 +244,15 @@ class Reads:
             self._holds = same(self._conditions)
         return self._holds
 
-    def is_current(self) -> bool:
-        """Whether a translation now would read the same.  Takes over objects that became others of the same
-        token."""
-        if self.holds():
+    def is_current(self, roots: Sequence[Any] | None = None) -> bool:
+        """Whether a translation now, from `roots` where these are given, would read the same.  Takes over
+        objects that became others of the same token."""
+        roots = self.roots if roots is None else roots
+        if all(map(alike, roots, self.roots)) and self.holds():
             return True
-        fresh = Reads(*self.roots)
-        fresh._kept |= self._kept
+        fresh = Reads(*roots)
+        later = {t: v for t, v in self._kept.items() if t not in self._of_roots}
+        fresh._kept = later | fresh._kept
         if not fresh._gets(list(self.answers.items())):
             return False
         vars(self).update(vars(fresh))
@@ -340,13 +344,13 @@ class Variants(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._made.values()))
 
-    def find(self, key: Any) -> T | None:
-        """The variant that a translation now would make; None where there is none."""
+    def find(self, key: Any, roots: Sequence[Any]) -> T | None:
+        """The variant that a translation from these roots would make now; None where there is none."""
         made = self._made.get(key)
         if made is None:
             return None
         for reads, variant in made:
-            if reads.is_current():
+            if reads.is_current(roots):
                 return variant
         return None
 

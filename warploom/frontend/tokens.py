@@ -5,13 +5,17 @@ A token is a nested tuple of strings and numbers, which survives JSON.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
-from warploom.frontend.follow import is_own
+import numpy as np
+
+from warploom.frontend.follow import is_compiled, is_own
 
 Token = tuple[Any, ...]
 
@@ -34,6 +38,63 @@ def exact(value: Any) -> Any:
     if isinstance(value, tuple):
         return (kind, *map(exact, value))
     return kind, value
+
+
+def distinct(value: Any) -> Any:
+    """`exact`, where equal objects that have something else to be read are told apart."""
+    kind: Any = type(value)
+    if isinstance(value, tuple):
+        return (kind, *map(distinct, value))
+    return key_of_class(kind)(value)
+
+
+@functools.lru_cache(1024)
+def key_of_class(kind: Any) -> Callable[[Any], Any]:
+    """`distinct` of the objects of a class: of one that says itself which are equal, perhaps by a part of
+    what they hold, by all of it."""
+    by_identity = kind in LITERALS or kind.__eq__ is object.__eq__ or is_own(kind)
+    return exact if by_identity or issubclass(kind, np.generic) else _Distinct
+
+
+class _Distinct:
+    """An object as a key, equal to those that are `alike`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Distinct):
+            return False
+        return self.value is other.value or alike(self.value, other.value)
+
+
+def alike(x: Any, y: Any) -> bool:
+    """Whether two values are one, or equal in all that can be read of them; False where that isn't known."""
+    kind: Any = type(x)
+    if x is y or kind is not type(y):
+        return x is y
+    if kind in LITERALS:
+        return repr(x) == repr(y)
+    if kind is tuple or kind is list:
+        return len(x) == len(y) and all(map(alike, x, y))
+    if not _is_its_state(kind):  # type: ignore[arg-type]
+        return False
+    mine, others = vars(x), vars(y)
+    names = mine.keys() == others.keys()
+    return names and all(v is others[n] or alike(v, others[n]) for n, v in mine.items())
+
+
+@functools.lru_cache(1024)
+def _is_its_state(kind: Any) -> bool:
+    """Whether objects of a class are what their variables are."""
+    if kind.__eq__ is object.__eq__:
+        return False
+    return not any(is_compiled(c) or "__slots__" in vars(c) for c in kind.__mro__[:-1])
 
 
 def function_of(value: Any) -> Any:

@@ -20,7 +20,7 @@ from warploom import options
 from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
-from warploom.frontend.tokens import exact
+from warploom.frontend.tokens import distinct, exact
 from warploom.runtime.args import CPU, KEYS, TensorDescriptor, device_among, device_of, span
 from warploom.runtime.binding import Call
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
@@ -202,7 +202,7 @@ class JITFunction(KernelNames, Launched):
         for constexpr, value in zip(self._constexpr_flags, args, strict=False):
             kind = type(value)
             if constexpr or value is None:
-                classes.append(exact(value))
+                classes.append(distinct(value))
             elif kind is int:
                 # i32 or wider, 1, and the divisor up to 16
                 wide = not -(1 << 31) <= value < 1 << 31
@@ -219,7 +219,7 @@ class JITFunction(KernelNames, Launched):
                 raise TypeError(kind)
         if not self._run_time_names.isdisjoint(kwargs):
             raise TypeError("run-time arguments by name")
-        classes += [(name, exact(value)) for name, value in kwargs.items()]
+        classes += [(name, distinct(value)) for name, value in kwargs.items()]
         return tuple(classes), items
 
     def _seen_variant(
@@ -449,9 +449,9 @@ class JITFunction(KernelNames, Launched):
 
         precision = call.knobs.default_dot_input_precision
         key = call.specs, exact(call.constexprs), precision
-        func = self._interpreted.find(key)
+        request = Request(self.fn, call.specs, call.constexprs, call.knobs)
+        func = self._interpreted.find(key, request.roots)
         if func is None:
-            request = Request(self.fn, call.specs, call.constexprs, call.knobs)
             reads = request.reader()
             func = request.translate(reads)
             self._interpreted.add(key, reads, func)

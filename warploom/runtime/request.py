@@ -66,9 +66,14 @@ class Request:
         """What the kernel is called: by jit(repr=), else as its function."""
         return self.called or self.fn.__name__
 
+    @property
+    def roots(self) -> tuple[Any, ...]:
+        """What a translation starts from, as `Reads` takes it."""
+        return (self.fn, *(value for _, value in self.constexprs))
+
     def reader(self) -> Reads:
         """A record of what a translation reads, with nothing in it yet."""
-        return Reads(self.fn, *(value for _, value in self.constexprs))
+        return Reads(*self.roots)
 
     def key_with(self, reads: Reads) -> str:
         """The front key of the disk cache: the request, and all that its translation read."""
@@ -77,7 +82,7 @@ class Request:
     def recorded(self, disk: DiskCache) -> Iterator[Reads]:
         """What earlier translations of this request read and a translation now would read, too."""
         for text in _records(disk, self.prefix):
-            if found := Reads.again(self.reader().roots, text):
+            if found := Reads.again(self.roots, text):
                 yield found
 
     def record(self, disk: DiskCache, reads: Reads) -> None:

@@ -85,8 +85,9 @@ class ScriptRequest(Request):
     def translated(self) -> Func:
         return self._translation[0]
 
-    def reader(self) -> Reads:
-        return Reads(self.script, type(self.script), *(value for _, value in self.constexprs))
+    @property
+    def roots(self) -> tuple[Any, ...]:
+        return (self.script, type(self.script), *(value for _, value in self.constexprs))
 
     # Translating is quick, so the front key is the program itself; what it read counts in the process.
 
@@ -218,7 +219,7 @@ class Script(ScriptBase):
 
     def _lowered(self, request: ScriptRequest) -> Lowered:
         key = request.specs, exact(request.constexprs)
-        lowered = self._lowered_for.find(key)
+        lowered = self._lowered_for.find(key, request.roots)
         if lowered is None:
             lowered = request.lower()
             assert lowered.reads is not None
@@ -227,7 +228,7 @@ class Script(ScriptBase):
 
     def _compiled(self, request: ScriptRequest) -> CompiledKernel:
         key = request.specs, exact(request.constexprs), request.target, request.knobs
-        kernel = self._compiled_for.find(key)
+        kernel = self._compiled_for.find(key, request.roots)
         if kernel is None:
             kernel = compile_request(request)
             self._compiled_for.add(key, kernel.reads, kernel)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from warploom.frontend.tokens import exact
+from warploom.frontend.tokens import distinct, key_of_class
 from warploom.runtime.args import KEYS, TORCH_READS, probe_of, probe_torch
 
 T = TypeVar("T")
@@ -106,20 +106,20 @@ def _part(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return _key_of_parts(value)
     kind = type(value)
-    read = KEYS.get(kind) or probe_of(kind, value) or exact
+    read = KEYS.get(kind) or probe_of(kind, value) or distinct
     return (*read(value), value.is_neg()) if read is probe_torch else read(value)
 
 
 def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
     """What a launch depends on of a variable with values of this one's type, as Python text."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _THEMSELVES:
         return name
     if kind is float:
         return f"{name} or repr({name})"
     if isinstance(value, tuple | list):
         return f"{constant(_key_of_parts)}({name})"
-    read = KEYS.get(kind) or probe_of(kind, value) or exact
+    read = KEYS.get(kind) or probe_of(kind, value) or key_of_class(kind)
     if read is not probe_torch:
         return f"{constant(read)}({name})"
     # A negative view, which binding refuses, has all else in common with the tensor that it is a view of.

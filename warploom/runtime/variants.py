@@ -178,10 +178,10 @@ class Compilations:
     def get(self, request: Request, before: Callable[[Request], object]) -> CompiledKernel:
         """The kernel for a request, compiled if it is not here; `before` may refuse that."""
         any_grid = replace(request, launch=replace(request.launch, waves=0))
-        kernel = self._made.find(_typed(any_grid))
+        kernel = self._made.find(_typed(any_grid), request.roots)
         if kernel is not None and (request == any_grid or not kernel.plan.by_waves):
             return kernel
-        kernel = self._made.find(_typed(request))
+        kernel = self._made.find(_typed(request), request.roots)
         if kernel is None:
             before(request)
             kernel = self._compiled(request, before)
