@@ -1,7 +1,7 @@
 """What sharing bytes by liveness saves: for each kernel in tests, lessons and library its shared memory if
 every allocation had bytes of its own, and as it is.
 
-python tools/shared_bytes.py [--all] [PART …]
+python -m tools.shared_bytes [--all] [PART …]
 
 Parts: those of tests/launches.py, and "one-tile": the gated pair and attention without a loop over tiles.
 --all: those that save nothing, too.  Nothing is compiled by NVRTC.
