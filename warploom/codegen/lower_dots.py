@@ -128,9 +128,6 @@ def _fragments(e: Emitter, v: Value) -> str:
 # ---- multiply-adds of the threads
 
 STEP = 4  # of K that a thread reads at a time: 16 bytes
-UNROLLED = (
-    512  # multiply-adds in a row: enough for loads of a step to run under those of the one before
-)
 
 
 def _fma(e: Emitter, o: Op) -> None:
@@ -153,8 +150,7 @@ def _fma(e: Emitter, o: Op) -> None:
         index, more = f"{_index(batch[0], each)} + {index}", each
         e.line("#pragma unroll")
         e.line(f"for (int {each} = 0; {each} < {len(batch[0])}; ++{each})")
-    unroll = max(1, min(k // step, UNROLLED // (step * len(rows) * len(columns))))
-    e.line(f"#pragma unroll {unroll}")
+    e.line(f"#pragma unroll {max(1, min(k, o.attrs['unroll']) // step)}")
     with e.block(f"for (int {at} = 0; {at} < {k}; {at} += {step})"):
         for side in (left, right):
             side.load(at, more, batch[0] if batch else ())

@@ -165,7 +165,8 @@ def _reduce(e: Emitter, o: Op) -> None:
                 )
             each(f"@ = {combine('@', f'__shfl_xor_sync(~0u, @, {1 << bit})')};")
     if any(v[axis] for v in layout.warp):
-        _across_warps(e, layout, axis, result, elem, part, combine)
+        by_lanes = o.attrs.get("by_lanes", False)
+        _across_warps(e, layout, axis, result, elem, part, combine, by_lanes)
     if isinstance(o.result.type, Scalar):
         text = f"{part}[0]"
         e.define(o.result, f"round_{elem}({text})" if per_word(elem) > 1 else text)
@@ -191,11 +192,6 @@ def groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
     return [[r for r, i in enumerate(to) if i == j] for j in range(result.registers)]
 
 
-# Warps from which on their parts of a number are combined by the lanes of each warp: fewer are read by each
-# thread before two shuffles have returned.
-_SPREAD = 16
-
-
 def _across_warps(
     e: Emitter,
     layout: Layout,
@@ -204,6 +200,7 @@ def _across_warps(
     elem: DType,
     part: str,
     combine: Callable[[str, str], str],
+    by_lanes: bool,
 ) -> None:
     bits = [b for b, v in enumerate(layout.warp) if v[axis]]
     elements = math.prod(result.shape)
@@ -213,7 +210,6 @@ def _across_warps(
     write = index[:, None, None] * elements + flat
     scratch = e.exchange(parts * elements * size)
     temp = Tile(result.shape, elem, result)
-    spread = elements == 1 and _SPREAD <= parts <= 32 and size >= 4
     for i in range(result.registers):
         where = at_register(e, write, i, size, "partial_at")
         text = store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
@@ -221,7 +217,7 @@ def _across_warps(
     e.exchanged()
     for i in range(result.registers):
         where = at_register(e, flat, i, size, "total_at")
-        if spread:  # a lane takes one part, or several lanes the same
+        if by_lanes:  # a lane takes one part, or several lanes the same
             lane = f"({e.use('lane')} & {parts - 1}) * {size}"
             e.line(f"{part}[{i}] = {load_text(elem, f'{scratch} + {where} + {lane}')};")
             for bit in range(len(bits)):

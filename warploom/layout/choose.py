@@ -15,6 +15,7 @@ from warploom.layout.linear import Layout
 from warploom.layout.shared import UNIT_BYTES, Geometry, byte_offset
 
 Ints = npt.NDArray[np.int64]
+MANY_PARTS = 16  # warps' parts of a number, from which on a thread reads one: lanes combine them
 
 
 def vector_elements(layout: Layout, geometry: Geometry) -> int:
@@ -160,6 +161,12 @@ def reduce_scratch(layout: Layout, axis: int, itemsize: int) -> int:
     across = sum(1 for v in layout.warp if v[axis])
     elements = math.prod(n for a, n in enumerate(layout.shape) if a != axis)
     return (1 << across) * elements * itemsize if across else 0
+
+
+def reduces_by_lanes(layout: Layout, axis: int, itemsize: int) -> bool:
+    """Do the lanes of each warp combine the parts of the one number that a reduction leaves?"""
+    parts, is_one = reduce_scratch(layout, axis, 1), math.prod(layout.shape) == layout.shape[axis]
+    return is_one and MANY_PARTS <= parts <= 1 << len(layout.lane) and itemsize >= 4
 
 
 # ---- scans

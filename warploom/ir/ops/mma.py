@@ -98,10 +98,11 @@ def is_issued(o: Op) -> bool:
 
 
 @op(Family.SHARED, levels=HARDWARE, effect=Effect.READ)
-def fma(a: Shared, b: Shared, acc: Tile) -> Tile:
+def fma(a: Shared, b: Shared, acc: Tile, *, unroll: int | None = None) -> Tile:
     """acc + a @ b of f32 by the threads' own multiply-adds (PTX ISA, fma.rn), which read a (m, k) and
     b (k, n) where they lie, in any order; of three axes each, that of every batch.  Each element is acc, to
-    which the products are added in the order of K, each with one rounding."""
+    which the products are added in the order of K, each with one rounding.  unroll: from PLACED on, how many
+    of K are written in a row."""
     for s in (a, b):
         require(not s.lead and not s.peer, f"fma multiplies a slot of the CTA's own, not {s}")
         require(s.dtype == f32, f"fma multiplies f32, not {s.dtype}", "dot-dtype")

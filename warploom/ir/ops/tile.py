@@ -258,10 +258,10 @@ def _combines(name: str, x: Tile, axis: int, fn: str) -> None:
 
 
 @op(Family.COMBINE, axes=_reduced)
-def reduce(x: Tile, *, axis: int, fn: str, layout: object = None) -> Type:
+def reduce(x: Tile, *, axis: int, fn: str, layout: object = None, by_lanes: bool = False) -> Type:
     """Combines along an axis with fn in add, mul, max, min, and, or, xor; the axis disappears.
 
-    A rank-1 tile gives a scalar.  Order of summation is unspecified.
+    A rank-1 tile gives a scalar.  Order of summation is unspecified.  by_lanes: each warp adds up all parts.
     """
     _combines("reduce", x, axis, fn)
     rest = x.shape[:axis] + x.shape[axis + 1 :]

@@ -27,6 +27,7 @@ from warploom.layout import (
 from warploom.layout.choose import (
     conversion,
     reduce_scratch,
+    reduces_by_lanes,
     scan_form,
     scan_layout,
     scan_scratch,
@@ -170,11 +171,10 @@ def _lifted(t: TaskLayouts, rest: Layout, x: Value, axis: int) -> Layout | None:
 
 
 def _reduced(t: TaskLayouts, o: Op) -> Settled:
-    x = t.of(o.operands[0])
-    if not tile_of(o.result.type):
-        return Settled((x,), (None,))
-    rest = x.drop(o.attrs["axis"])
-    return Settled((x,), (rest,), {"layout": rest})
+    x, axis = t.of(o.operands[0]), o.attrs["axis"]
+    attrs = {"by_lanes": True} if reduces_by_lanes(x, axis, itemsize(o.operands[0].type)) else {}
+    rest = x.drop(axis) if tile_of(o.result.type) else None
+    return Settled((x,), (rest,), {**attrs, "layout": rest} if rest else attrs)
 
 
 def _equal(t: TaskLayouts, o: Op) -> None:

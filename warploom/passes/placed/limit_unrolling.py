@@ -1,13 +1,14 @@
-"""Keeps loops of known trip counts that wait from being unrolled.
+"""Keeps loops of known trip counts that wait from being unrolled, and limits the loops of fma.
 
 Order: before allocate_shared, whose exchanges count on what a loop comes back to.
 Changes: GEMM, attention and convolution where a constexpr says how often a ring is walked; all that copy by
-cp.async.
+cp.async; products by fma.
 
 Left to itself, the compiler of CUDA C++ unrolls a loop whose bounds are constants: each copy of a wait is a
 loop of its own, and the copies' addresses and phases are kept in registers.  A loop that says how often it is
 unrolled stays as it is.  Of the many pieces of a box that each thread copies by cp.async, addresses would be
-kept across the loop around them: a few are issued in a row.
+kept across the loop around them: a few are issued in a row.  The multiply-adds of an fma are written in a row
+where they are few.
 
     before:  for(%0, %4, %1) do (%k: i32) { group_sync() {scope="replica"}; … }
              cp_async(%view, %slot, %row, %col) {bytes=16}
@@ -21,13 +22,16 @@ from collections.abc import Sequence
 
 from warploom.ir.analysis import definitions, effects
 from warploom.ir.core import Builder, Effect, Func, Op, Value
-from warploom.ir.ops import arith, control, smem
+from warploom.ir.ops import arith, control, mma, smem
 from warploom.ir.rewrite import rewrite
-from warploom.ir.types import View
+from warploom.ir.types import Tile, View
+from warploom.layout import product_registers
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 PIECES = 4  # of a copy that a thread issues in a row
+# Multiply-adds in a row: enough for loads of a step to run under those of the one before.
+PRODUCTS = 512
 
 
 def limit_unrolling(func: Func, schedule: Schedule | None, target: Target) -> Func:
@@ -40,6 +44,11 @@ def limit_unrolling(func: Func, schedule: Schedule | None, target: Target) -> Fu
     def limited(o: Op, b: Builder) -> Sequence[Value] | None:
         if o.kind in smem.PIECEWISE and isinstance(o.operands[0].type, View):
             b.append(o.with_(attrs={**o.attrs, "unroll": PIECES}))
+            return o.results
+        if o.kind is mma.fma:
+            *_, rows, columns = product_registers(o.result.typed(Tile).layout)
+            unroll = PRODUCTS // (len(rows) * len(columns))
+            b.append(o.with_(attrs={**o.attrs, "unroll": unroll}))
             return o.results
         if o.kind is not control.for_ or o.attrs.get("unroll") is not None:
             return None
