@@ -13,7 +13,7 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.pairwise import diagonals
 from warploom.analysis.mask_ranges import Bounds, UnknownError
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import Structure, structure_of
 from warploom.ir.core import Builder, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, mma
 from warploom.ir.parser import parse_func
@@ -123,7 +123,7 @@ COMPARED = """func @f(%n: i32, %p: ptr<i32>) level=TILE {{}} {{
 def test_where_a_comparison_is_true_everywhere(mask: str, rises: bool | None, off: int) -> None:
     """n + off is the index from which it holds, or up to which it does."""
     func = parse_func(COMPARED.format(mask=mask))
-    structure = Structure(func.body)
+    structure = structure_of(func)
     loop = next(o for o in structure.ops if o.kind is control.for_)
     (body,) = loop.regions
     value = body.ops[-2].result

@@ -242,11 +242,10 @@ def test_more_of_anything_takes_longer() -> None:
     """The predictions are monotonous in steps, and a program that is alone pays for its latencies."""
     compiled = product(4096, 4096, 4096, (64, 128, 64), num_consumer_groups=2)
     from warploom.analysis.access import Accesses
-    from warploom.analysis.structure import Structure
     from warploom.target import SM_90A
 
     func = compiled.lowered.tile
-    accesses = Accesses(func, Structure(func.body), SM_90A)
+    accesses = Accesses(func, SM_90A)
     work = forms.work_of(accesses, compiled.schedule)
     assert work is not None and work.steps is None and work.at_launch and not work.walks
     assert work.loaded == 2 * 64 * (64 + 128) and work.stored == 2 * 64 * 128

@@ -22,7 +22,18 @@ def test_every_kind_is_spelled(kind: OpKind) -> None:
 
 
 # What passes set after WARP, and the hints of loops that a schedule has heard.
-PLACED = {"layout", "offset", "reuses", "run", "synced", "id", "scope", "fenced", "unroll", "by_lanes"}
+PLACED = {
+    "layout",
+    "offset",
+    "reuses",
+    "run",
+    "synced",
+    "id",
+    "scope",
+    "fenced",
+    "unroll",
+    "by_lanes",
+}
 HINTS = {"num_stages", "warp_specialize", "flatten", "disallow_acc_multi_buffer", "disable_licm"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.kernels import gated
 from tests.passes import kernels
 from warploom.analysis.liveness import Peak, peak
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import structure_of
 from warploom.compile import lower
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Value
@@ -68,7 +68,7 @@ def tile_func(text: str) -> Func:
 
 def peak_of(func: Func) -> Peak:
     """On one warp group, with all that feeds dots in rings."""
-    s = Structure(func.body)
+    s = structure_of(func)
     items = frozenset(o.result for o in s.ops if o.kind in (tile.load, tile.load_box))
 
     def registers(v: Value) -> int:

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import Structure, structure_of
 from warploom.ir.analysis import backward_slice, moved, passed_on, sources
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
@@ -33,8 +33,12 @@ class Accesses:
     """Facts of one function's global accesses."""
 
     func: Func
-    structure: Structure
     target: Target
+
+    @property
+    def structure(self) -> Structure:
+        """Who makes and who uses the function's values."""
+        return structure_of(self.func)
 
     # ---- scalars
 

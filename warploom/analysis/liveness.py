@@ -18,12 +18,16 @@ from warploom.ir.ops import control, tile
 from warploom.ir.rules import Rules
 from warploom.ir.types import DType, Tile
 
-_WHOLE: Rules[bool] = Rules(
-    "is what it makes in registers before anybody reads it",
+WHOLE: Rules[bool] = Rules(
+    "is what it makes, if anything, in registers before anybody reads it",
     {
-        **dict.fromkeys((Family.COMBINE, Family.ACCESS, Family.WAIT), True),
-        **dict.fromkeys((Family.POINTWISE, Family.FILL, Family.MOVE), False),
-        **dict.fromkeys((Family.NUMBER, Family.PLACE), False),
+        **dict.fromkeys((Family.COMBINE, Family.ACCESS, Family.SHARED, Family.ACCUMULATOR), True),
+        **dict.fromkeys((Family.ISSUE, Family.WAIT, Family.SIGNAL, Family.FENCE), True),
+        **dict.fromkeys((Family.PROMISE, Family.OUTPUT, Family.CONTROL, Family.CHANNEL), True),
+        Family.REGISTERS: True,
+        **dict.fromkeys(
+            (Family.POINTWISE, Family.FILL, Family.MOVE, Family.NUMBER, Family.PLACE), False
+        ),
     },
 )
 
@@ -104,7 +108,7 @@ class _Scan:
             return False
         if v in self.items:
             return any(u.kind is not tile.dot for u in self.structure.users.get(v, ()))
-        if o.regions or _WHOLE[o.kind]:
+        if o.regions or WHOLE[o.kind]:
             return True
         is_operand = any(
             u.kind is tile.dot and u.operands[0] is v for u in self.structure.users.get(v, ())
@@ -134,7 +138,7 @@ class _Scan:
                 if not self.mine(o) and o.kind is not control.yield_:
                     continue
                 fused = len(o.results) == 1 and not o.regions and o.kind.effect is Effect.NONE
-                if fused and not _WHOLE[o.kind]:
+                if fused and not WHOLE[o.kind]:
                     found |= self.read_by(o.result)
                     if self.counts(o.result):
                         found.add(o)

@@ -8,7 +8,7 @@ iterations of one loop; others with the same bounds have as many.
 from __future__ import annotations
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import structure_of
 from warploom.ir.core import Func, Op
 from warploom.ir.ops import control, tile
 from warploom.target import Target
@@ -18,10 +18,10 @@ def loops(func: Func, target: Target) -> list[Op]:
     """The first loops that load and have the same bounds, two or more, where a launch's arguments decide how
     often they run and nothing else does; none in kernels with dots.  For a single walk another variant would
     not be worth its compilation."""
-    structure = Structure(func.body)
+    structure = structure_of(func)
     if any(o.kind is tile.dot for o in structure.ops):
         return []
-    accesses = Accesses(func, structure, target)
+    accesses = Accesses(func, target)
     walks = [
         o
         for o in func.body.ops

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
-from warploom.ir.core import Op, Region, Value
+from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import control
 
 
@@ -93,6 +94,16 @@ class Structure:
         while at is not None and self.block[at] is not block:
             at = self.parent[at]
         return at
+
+
+_STRUCTURES: WeakKeyDictionary[Func, Structure] = WeakKeyDictionary()
+
+
+def structure_of(func: Func) -> Structure:
+    """That of a function's body, kept as long as the function is."""
+    if func not in _STRUCTURES:
+        _STRUCTURES[func] = Structure(func.body)
+    return _STRUCTURES[func]
 
 
 @dataclass(eq=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.structure import Structure
 from warploom.errors import CompileError
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import smem
@@ -17,7 +16,7 @@ def with_pieces(func: Func) -> Func:
     """The function with each cp_async of a box that has 0 bytes made in the widest pieces.  Raises
     CompileError `cp-async-pieces` where those asked for, or the narrowest that there are, are not known to be
     aligned (PTX ISA, cp.async: both addresses are multiples of the bytes copied)."""
-    accesses = Accesses(func, Structure(func.body), func.target)
+    accesses = Accesses(func, func.target)
 
     def settle(o: Op, b: Builder) -> Sequence[Value] | None:
         if o.kind is not smem.cp_async or not isinstance(o.operands[0].type, View):

@@ -14,7 +14,7 @@ from warploom.analysis.data_split import RefusalError, Split
 from warploom.analysis.matrix_units import preferred
 from warploom.analysis.reduction_loops import NoReductionError, reduction_of
 from warploom.analysis.scalars import Numbers
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import Structure, structure_of
 from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import backward_slice, definitions, effects, sources
 from warploom.ir.core import Func, Op, Value
@@ -37,7 +37,7 @@ def choose_cluster(func: Func, knobs: Knobs, target: Target, parts: int = 1) -> 
         return _parts_of_k(func, knobs, target)
     if parts > 1:  # a variant for what launches seldom have may keep another order
         try:
-            reduction_of(Accesses(func, Structure(func.body), target))
+            reduction_of(Accesses(func, target))
         except NoReductionError:
             return ClusterPlan()
         return ClusterPlan("K", parts, "the grid has fewer programs than the chip multiprocessors")
@@ -61,7 +61,7 @@ def _parts_of_k(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         most = target.sync.cluster_ctas
         raise refused(f"a cluster of {target.name} has {most} CTA{'s' * (most > 1)} at most")
     try:
-        reduction_of(Accesses(func, Structure(func.body), target))
+        reduction_of(Accesses(func, target))
     except NoReductionError as e:
         raise refused(str(e), e.loc) from None
     return ClusterPlan("K", n, f"split_k={n}")
@@ -81,12 +81,12 @@ def _parts_of_results(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         raise _refused(
             n, f"a cluster of {target.name} has {most} CTAs at most", func.loc, "use num_ctas=1"
         )
-    structure = Structure(func.body)
+    structure = structure_of(func)
     dots = [o for o in structure.ops if o.kind is tile.dot]
     if not dots:
         why = "the kernel has no dot, whose result they could divide"
         raise _refused(n, why, func.loc, "use num_ctas=1")
-    accesses = Accesses(func, structure, target)
+    accesses = Accesses(func, target)
     aliased = accesses.aliased()
     if aliased:
         at = next(o for o in structure.ops if o in aliased)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.matrix_units import preferred
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import structure_of
 from warploom.errors import CompileError
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Func, Op, Value
@@ -42,9 +42,9 @@ class Context:
     crowded: bool = False
 
     def __post_init__(self) -> None:
-        self.structure = Structure(self.func.body)
+        self.structure = structure_of(self.func)
         self.sources = sources(self.func.body)
-        self.accesses = Accesses(self.func, self.structure, self.target)
+        self.accesses = Accesses(self.func, self.target)
         self.ops = [o for o in self.structure.ops if o.kind is not control.yield_]
         self.dots = [o for o in self.ops if o.kind is tile.dot]
         self.aliased = self.accesses.aliased()

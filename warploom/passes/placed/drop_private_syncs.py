@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.structure import Structure
 from warploom.ir.analysis import touches_global
 from warploom.ir.core import Func, Op, Region, Value, walk
 from warploom.ir.ops import smem, task, tile
@@ -47,7 +46,7 @@ def _private_accesses(func: Func, target: Target) -> set[Op]:
         return set()
     if any(touches_global(o) and not o.accesses for o in walk(func.body)):
         return set()
-    accesses = Accesses(func, Structure(func.body), target)
+    accesses = Accesses(func, target)
     by_base: dict[int | None, list[Op]] = {}
     for o, base in accesses.reached():
         by_base.setdefault(base, []).append(o)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from warploom.analysis.liveness import WHOLE
 from warploom.ir.core import Family, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Tile
@@ -21,7 +22,6 @@ _BESIDE = 16  # registers of a thread that no tile takes
 _REPEATED = 4  # how much more an op of a loop counts than one around it
 # Numbers an op in order; of an op with regions (registers around it, the op, what its regions hold).
 _Held: TypeAlias = "list[int | tuple[int, Op, list[_Held]]]"
-_THROUGH = frozenset({Family.POINTWISE, Family.FILL, Family.MOVE, Family.NUMBER, Family.PLACE})
 
 
 def limit_of(target: Target) -> int:
@@ -74,7 +74,7 @@ class Pressure:
         return isinstance(v.type, Tile) and isinstance(v.type.elem, DType)
 
     def _is_whole(self, o: Op, v: Value, behind: frozenset[Value]) -> bool:
-        if o.regions or o.kind.family not in _THROUGH:
+        if o.regions or WHOLE[o.kind]:
             return True
         if o.kind is tile.convert_layout:
             return bool(behind)
@@ -84,11 +84,8 @@ class Pressure:
 
     def is_through(self, o: Op) -> bool:
         """Is what the op makes computed where it is read?"""
-        return (
-            not o.regions
-            and all(v not in self.roots[v] for v in o.results)
-            and (o.kind.family in _THROUGH)
-        )
+        made = (v in self.roots[v] for v in o.results)
+        return not (o.regions or WHOLE[o.kind] or any(made))
 
     def uses(self, o: Op) -> frozenset[Value]:
         """The whole tiles that an op reads, in its regions too."""

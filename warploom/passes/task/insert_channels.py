@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import structure_of
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value
@@ -78,7 +78,7 @@ class _Inserter:
     taken: dict[Value, Value] = field(default_factory=dict)  # item -> what `take` gave
 
     def __post_init__(self) -> None:
-        self.structure = Structure(self.func.body)
+        self.structure = structure_of(self.func)
         self.views = {
             o
             for plan in self.schedule.channels

@@ -18,7 +18,7 @@ replica 0 alone.  func.attrs["replicas"] tells interpreters of sequential levels
 from __future__ import annotations
 
 from warploom.analysis.data_split import Split
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import structure_of
 from warploom.ir.core import Func
 from warploom.passes.partition_values import Stores
 from warploom.schedule.model import Schedule
@@ -28,7 +28,7 @@ from warploom.target import Target
 def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring.  The split was tried when it was chosen: a refusal is a RefusalError."""
     main = schedule.tasks[0]
-    structure = Structure(func.body)
+    structure = structure_of(func)
     carried = {i for c in schedule.channels for i in c.all_items}
     items = frozenset(o.result for o in structure.ops if o.id in carried)
     axis = schedule.split.axis or "M"

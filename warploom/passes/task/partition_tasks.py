@@ -18,7 +18,7 @@ a launch compares their byte ranges.  func.attrs["warps"] is the number of warps
 from __future__ import annotations
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.structure import Demand, Structure
+from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Level, Op, Region, Value
 from warploom.ir.ops import control, task
@@ -87,7 +87,7 @@ def _relay(load: Op, schedule: Schedule) -> Op:
 def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:
     """The tasks of every op.  Ops without an id (made after the numbering, hence pure) go where they are
     needed."""
-    structure = Structure(func.body)
+    structure = structure_of(func)
     ops = [o for o in structure.ops if o.kind is not control.yield_]
     named = {o: frozenset(schedule.assign.get(o.id, ())) for o in ops if o.id}
     missing = [o for o, tasks in named.items() if not tasks]
@@ -106,7 +106,7 @@ def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:
 def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tuple[int, int], ...]:
     """(stored parameter, parameter loaded ahead of it or after it), for every pair that a launch has to
     compare."""
-    accesses = Accesses(func, Structure(func.body), target)
+    accesses = Accesses(func, target)
     ahead = {i for c in schedule.channels for i in c.all_items}
     ahead |= {*schedule.hoisted_loads, *(i for p in schedule.pipelines for i in p.in_stage(0))}
     loaded = {

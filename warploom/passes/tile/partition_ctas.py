@@ -18,7 +18,7 @@ through for each of them in turn.  What is not cut CTA 0 stores alone.
 from __future__ import annotations
 
 from warploom.analysis.data_split import Axis, Split
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import structure_of
 from warploom.ir.core import Builder, Func, Op
 from warploom.ir.ops import cluster
 from warploom.passes.partition_values import Stores
@@ -31,7 +31,7 @@ def partition_ctas(func: Func, plan: ClusterPlan, target: Target) -> Func:
     if plan.ctas == 1:
         return func
     assert plan.axis is not None
-    structure = Structure(func.body)
+    structure = structure_of(func)
     split = Split(structure, lambda o: True, frozenset(), plan.axis, plan.ctas)
     body = _Ctas(split).whole(func.body)
     return func.with_(body=body, attrs={**func.attrs, "cluster": (plan.ctas, 1, 1)})

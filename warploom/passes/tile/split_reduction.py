@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.reduction_loops import Reduction, reduction_of
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import Structure, structure_of
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, tile
@@ -32,8 +32,8 @@ from warploom.target import Target
 
 def split_reduction(func: Func, plan: ClusterPlan, target: Target) -> Func:
     """See the module's docstring.  That it is legal was found when it was chosen."""
-    structure = Structure(func.body)
-    found = reduction_of(Accesses(func, structure, target))
+    structure = structure_of(func)
+    found = reduction_of(Accesses(func, target))
     at = func.body.ops.index(found.loop)
     b = Builder(loc=found.loop.loc)
     b.ops.extend(func.body.ops[:at])

@@ -27,7 +27,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.structure import Structure
 from warploom.ir import build
 from warploom.ir.analysis import closure
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value
@@ -53,7 +52,7 @@ def has_wide_rows(func: Func, knobs: Knobs, target: Target) -> bool:
 def strip_mine_rows(func: Func, knobs: Knobs, target: Target) -> Func:
     """See the module's docstring."""
     threads = knobs.num_warps * 32
-    miner = _Miner(Accesses(func, Structure(func.body), target), threads, target)
+    miner = _Miner(Accesses(func, target), threads, target)
     body = miner.region(func.body)
     if body is func.body:
         return func

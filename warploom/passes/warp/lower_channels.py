@@ -109,7 +109,7 @@ def declare(
     func: Func, schedule: Schedule, target: Target, structure: Structure, top: Builder
 ) -> dict[Value, Ring]:
     """Declares every channel of tiles of the function in front of the tasks."""
-    declarations = _Declarations(schedule, Accesses(func, structure, target), top)
+    declarations = _Declarations(schedule, Accesses(func, target), top)
     return {
         o.result: declarations.ring(o)
         for o in structure.ops

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.matrix_units import doing
-from warploom.analysis.structure import Demand, Structure
+from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import must_run
@@ -60,8 +60,8 @@ class _Partition:
     operands: dict[tuple[str, int], select_instructions.Staging] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.structure = Structure(self.func.body)
-        self.accesses = Accesses(self.func, self.structure, self.target)
+        self.structure = structure_of(self.func)
+        self.accesses = Accesses(self.func, self.target)
         self.ordered = self.accesses.aliased() | self.accesses.overwriting()
         self.announcing = self.accesses.announcing()
         self.demand = Demand.assigned(

@@ -26,7 +26,7 @@ import math
 from collections.abc import Iterable
 
 from warploom.analysis.data_split import RefusalError, Split
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import structure_of
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import smem, task
 from warploom.ir.rewrite import rewrite_tasks
@@ -51,7 +51,7 @@ def partition_copies(func: Func, schedule: Schedule, target: Target) -> Func:
 
 def _split(func: Func, loads: Region, count: int) -> Split:
     """How the copies are cut: each along the first axis on which it can be."""
-    structure = Structure(func.body)
+    structure = structure_of(func)
     ops = list(walk(loads))
     mine = set(ops).__contains__
 

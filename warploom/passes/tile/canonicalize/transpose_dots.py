@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from warploom.analysis.matrix_units import preferred
-from warploom.analysis.structure import Structure
+from warploom.analysis.structure import Structure, structure_of
 from warploom.ir.analysis import uses
 from warploom.ir.core import Builder, Family, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, tile
@@ -38,7 +38,7 @@ def transpose_dots(func: Func, target: Target) -> Func:
     if func.level is not Level.TILE:
         return func
     found = [o for o in func.body.all_ops if o.kind is tile.dot]
-    lies = _Readers(Structure(func.body), target) if len(found) > 1 else None
+    lies = _Readers(structure_of(func), target) if len(found) > 1 else None
     chosen = {
         o.result for o in found if needs_transpose(o, target) or (lies and lies.transposed(o))
     }
