@@ -59,7 +59,7 @@ def test_a_tile_of_all_threads_in_a_group(use, parted):
         OfAllThreads(use, parted)(square(), square())
     error = refused.value
     assert error.code == "group-tile"
-    assert error.message == "t lies in the registers of 256 threads, and here run 128 threads"
+    assert error.message == "t lies in the registers of 8 warps, and here run 4 warps"
     assert "hand it over by shared memory" in error.help
 
 

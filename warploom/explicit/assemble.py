@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from warploom.codegen import host
@@ -52,7 +53,8 @@ def assemble(
         if o.kind is smem.named_barrier
         for i in range(o.attrs.get("n", 1))
     }
-    divider = Divider(p.state.groups, range(warps), numbered, lambda name: _unused(name, names))
+    own = partial(_unused, names=names)
+    divider = Divider(p.machine, p.state.groups, range(warps), numbered, own)
     split = _Split(p)
     for o in _kept_together(top, divider):
         split.add(o)

@@ -31,9 +31,9 @@ from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, regs, smem, task, tile
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import InFlight, Tile, i32
+from warploom.target import Target
 
 WARP = 32  # threads
-NAMED_BARRIERS = range(15, 0, -1)  # the last ones first: codegen takes its own from the front
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Divider:
     groups: by the keys of their markers.  threads: warps of the CTA.  explicit: named barriers that the
     script uses by number.  name: makes a task's name that no other has."""
 
+    target: Target
     groups: Mapping[str, Group]
     threads: range
     explicit: set[int]
@@ -151,16 +152,18 @@ class Divider:
             return o.with_(attrs={"scope": "cta"})
         if warps not in self.barriers:
             taken = self.explicit | set(self.barriers.values())
-            free = [i for i in NAMED_BARRIERS if i not in taken]
+            last = self.target.sync.named_barriers - 1
+            free = [i for i in range(last, 0, -1) if i not in taken]  # passes take the first ones
             if not free:
                 raise CompileError(
                     "named-barriers",
-                    "no named barrier is left for this sync of a divided group: a CTA has 15",
+                    f"no named barrier is left for this sync of a divided group: a CTA has {last}",
                     o.loc,
                     help="use mbarriers, or fewer groups that sync",
                 )
             self.barriers[warps] = free[0]
-        attrs = {"id": self.barriers[warps], "threads": 32 * len(warps), "arrive": False}
+        threads = self.target.warp_size * len(warps)
+        attrs = {"id": self.barriers[warps], "threads": threads, "arrive": False}
         return o.with_(kind=smem.named_barrier, attrs=attrs)
 
 
@@ -212,7 +215,7 @@ class _Cut:
     def _collective(self, o: Op, owner: _Owner) -> CompileError:
         return CompileError(
             "group-collective",
-            f"all {32 * len(owner.warps)} threads of the group run {o.kind.name} together, but other groups "
+            f"all {len(owner.warps)} warps of the group run {o.kind.name} together, but other groups "
             "divide them",
             o.loc,
             tuple(

@@ -50,7 +50,7 @@ class Threads:
             return "one thread"
         if self.warps is None:
             return "all threads"
-        each = f"{32 * self.warps} threads"
+        each = "one warp" if self.warps == 1 else f"{self.warps} warps"
         return f"{self.replicas} replicas of {each}" if self.replicas > 1 else each
 
 

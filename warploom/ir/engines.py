@@ -13,6 +13,7 @@ ISSUED: dict[OpKind, str] = {
     tma.tma_store: "stores",
     smem.cp_async: "copies",
 }
+OPENED: dict[OpKind, str] = {mma.wgmma_fence: "products"}  # before those that follow are issued
 CLOSED: dict[OpKind, str] = {
     mma.wgmma_commit: "products",
     tma.tma_store_commit: "stores",

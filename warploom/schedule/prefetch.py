@@ -50,7 +50,7 @@ def plans(context: Context, in_rings: Collection[str] = ()) -> tuple[PipelinePla
         loads = [o for o in loop.regions[0].ops if _movable(context, o, loop)]
         if not loads or not _only_loads(loop):
             continue
-        each = sum(_bytes(o, context.knobs.num_warps) for o in loads)
+        each = sum(_bytes(o, context) for o in loads)
         n = min(asked, MOST, budget // each)
         if n < 1:
             why = (
@@ -151,7 +151,7 @@ def _early(context: Context, block: Region, meets: Callable[[Op], bool]) -> list
         known = not o.regions and late.isdisjoint(o.operands)
         movable = known and _passes(context, o)
         new = movable and isinstance(o.result.type, Tile) and same_load(o) not in had
-        n = _bytes(o, context.knobs.num_warps) if new else 0
+        n = _bytes(o, context) if new else 0
         if movable and n <= room:
             moved.append(o)
             had.add(same_load(o))
@@ -180,7 +180,8 @@ def place_of(body: Region, values: Sequence[Value]) -> tuple[Op, ...] | None:
     return tuple(o for o in body.ops if o in needed)
 
 
-def _bytes(o: Op, warps: int) -> int:
+def _bytes(o: Op, context: Context) -> int:
     """Registers, in bytes, that a thread's part of what o loads takes."""
-    elements = max(1, math.prod(shape_of(o.result.type)) // (32 * warps))
+    threads = context.target.warp_size * context.knobs.num_warps
+    elements = max(1, math.prod(shape_of(o.result.type)) // threads)
     return -(-elements * dtype_of(o.result.type).bytes // 4) * 4

@@ -27,8 +27,6 @@ from warploom.sim.shared import Place, allocate, boundary, slot_pitch
 from warploom.sim.translate import FLOW, Line, Mode, Translated, Translator
 from warploom.target import CostTable
 
-NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
-
 _PLACES: dict[
     OpKind, slice
 ] = {  # operands that matter without data: slots and barriers, no offsets
@@ -147,7 +145,7 @@ class Outline:
     def _components(self) -> tuple[tuple[Numbering, ...], int, int]:
         mbarriers = sum(o.attrs["n"] for o in self.ops if o.kind is mbarrier.mbarrier_alloc)
         sizes = [1, *[self.warps] * 4, self.agents, mbarriers, mbarriers]
-        sizes += [NAMED_BARRIERS, 1 + len(self.task_names)]
+        sizes += [self.func.target.sync.named_barriers, 1 + len(self.task_names)]
         parts = Components()
         numberings = tuple(Numbering(*map(parts.take, sizes)) for _ in range(self.ctas))
         return numberings, parts.take().start, parts.size

@@ -104,7 +104,7 @@ class _Ordering:
 
     def may_pass(self, o: Op, other: Op) -> bool:
         """As _may_pass; registers that a product reads are written before the fence that stands before it."""
-        is_late = other.kind is mma.wgmma_fence and not self.multiplied.isdisjoint(o.results)
+        is_late = other.kind in engines.OPENED and not self.multiplied.isdisjoint(o.results)
         return not is_late and _may_pass(o, other)
 
     def cost(self, ops: Sequence[Op]) -> int:

@@ -38,7 +38,7 @@ from warploom.target import Target
 _WRITES = engines.COPIES_PIECES | {smem.shared_store, *smem.BY_ELEMENT}
 _READS = frozenset({smem.shared_load, smem.shared_atomic, mma.fma})
 _ORDINARY = _WRITES | _READS
-_ASYNCHRONOUS = engines.COPIES_BOXES | {mma.wgmma}
+_ASYNCHRONOUS = engines.COPIES_BOXES | engines.MULTIPLIES
 
 
 def place_warp_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:

@@ -43,7 +43,7 @@ _PLAIN = (tile.splat, tile.arange, tile.load, *_ROOTS)
 
 def has_wide_rows(func: Func, knobs: Knobs, target: Target) -> bool:
     """Is there a tile of more elements a thread than it has registers, and no dot?"""
-    most = target.registers.per_thread * knobs.num_warps * 32
+    most = target.registers.per_thread * knobs.num_warps * target.warp_size
     if func.attrs.get("overlap") or any(o.kind is tile.dot for o in func.body.all_ops):
         return False
     return any(_size(v) > most for o in func.body.all_ops for v in o.results)
@@ -51,7 +51,7 @@ def has_wide_rows(func: Func, knobs: Knobs, target: Target) -> bool:
 
 def strip_mine_rows(func: Func, knobs: Knobs, target: Target) -> Func:
     """See the module's docstring."""
-    threads = knobs.num_warps * 32
+    threads = knobs.num_warps * target.warp_size
     miner = _Miner(Accesses(func, target), threads, target)
     body = miner.region(func.body)
     if body is func.body:

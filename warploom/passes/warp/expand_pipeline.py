@@ -47,7 +47,7 @@ from warploom.target import Target
 
 def expand_pipeline(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    kernel = _Kernel(schedule, Dots(definitions(func.body), uses(func.body)))
+    kernel = _Kernel(schedule, target, Dots(definitions(func.body), uses(func.body)))
 
     def expanded(o: Op) -> Op:
         tasks = list(map(partial(_Task, kernel), o.regions, schedule.tasks))
@@ -65,6 +65,7 @@ class _Kernel:
     """late: loop -> full barriers that the consumers' stage 1 waits for."""
 
     schedule: Schedule
+    target: Target
     dots: Dots
     late: dict[str, set[Value]] = field(default_factory=dict)
 
@@ -76,7 +77,7 @@ class _Task:
         self.kernel, self.old = kernel, region
         self.plans = {p.loop: p for p in kernel.schedule.pipelines}
         self.consumes = plan.role == "consumer"
-        self.order = OrderBarrier.of(region, plan.replicas, ISSUE)
+        self.order = OrderBarrier.of(region, plan.replicas, plan.warps, ISSUE, kernel.target)
         # what is left of a ping-pong loop -> where the loop began
         self.left: dict[str, Value] = {}
 

@@ -79,7 +79,7 @@ def _merge(main: Region, loads: Region, made: Mapping[Value, Op]) -> Region:
     _Fuser(env, made).block(main_ops, load_ops, b)
     control.yield_(b)
     fused = b.region()
-    by_group = any(o.kind is smem.cp_async_wait for o in walk(fused))
+    by_group = any(engines.WAITED.get(o.kind) == "copies" for o in walk(fused))
     return rewrite(fused, _without_phase) if by_group else fused
 
 
@@ -268,8 +268,8 @@ def _without_groups(ops: Sequence[Op]) -> list[Op]:
     """Without commits of groups, and waits for them with the barrier behind each."""
     found: list[Op] = []
     for before, o in zip((None, *ops), ops, strict=False):
-        waited = before is not None and before.kind is smem.cp_async_wait
-        if o.kind in (smem.cp_async_commit, smem.cp_async_wait) or waited:
+        waited = before is not None and engines.WAITED.get(before.kind) == "copies"
+        if waited or "copies" in (engines.CLOSED.get(o.kind), engines.WAITED.get(o.kind)):
             continue
         found.append(with_regions(o, lambda r: with_ops(r, _without_groups(r.ops))))
     return found

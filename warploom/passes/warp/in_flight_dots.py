@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from warploom.ir import build
+from warploom.ir import build, engines
 from warploom.ir.analysis import only_user
 from warploom.ir.core import Builder, Op, Region, Value
 from warploom.ir.ops import arith, control, mbarrier, mma, smem, task
@@ -71,8 +71,8 @@ class InFlightLoop(PipelinedLoop):
         dropped = {x for c in self.chains for x in c.dropped}
         flags = {dots.made[c.products[0].operands[3]]: c.products[0] for c in self.chains if c.zero}
         dropped |= {x for x, w in flags.items() if dots.only_user(x.result) is w}
-        commits = [x for x in old.ops if x.kind is mma.wgmma_commit]
-        fence = next(x for x in old.ops if x.kind is mma.wgmma_fence)
+        commits = [x for x in old.ops if engines.CLOSED.get(x.kind) == "products"]
+        fence = next(x for x in old.ops if x.kind in engines.OPENED)
         b = Builder(o.loc, o.tasks)
         for x in old.ops[:-1]:
             if x in dropped:
@@ -199,7 +199,11 @@ class Dots:
             if product is None or not mma.is_issued(product) or product not in here:
                 return None
             wait = self.only_user(product.result)
-            if wait is None or wait.kind is not mma.wgmma_wait or len(wait.operands) != 1:
+            if (
+                wait is None
+                or engines.WAITED.get(wait.kind) != "products"
+                or len(wait.operands) != 1
+            ):
                 return None
             products.append(product)
             dropped += [start, wait]

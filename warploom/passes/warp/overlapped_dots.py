@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from warploom.analysis.loop_overlap import SplitPoint, split_point
 from warploom.analysis.mask_ranges import Bounds, UnknownError, bare, clamped
 from warploom.errors import InternalError
-from warploom.ir import build
+from warploom.ir import build, engines
 from warploom.ir.analysis import closure, effects
 from warploom.ir.core import Builder, Effect, Op, OpKind, Value
 from warploom.ir.ops import arith, mbarrier, mma, regs, smem, task
@@ -137,7 +137,7 @@ class ConsumerLoop(RingLoop):
         return after
 
     def check(self, o: Op) -> None:
-        known = mma.is_issued(o) or o.kind in (mma.wgmma_wait, smem.shared_load)
+        known = mma.is_issued(o) or _waits(o) or o.kind is smem.shared_load
         if not known and effects(o) & (Effect.WRITE | Effect.SYNC):
             raise InternalError(f"{o.kind.name} in {self.loop.id}, which is to overlap iterations")
 
@@ -201,7 +201,7 @@ class ConsumerLoop(RingLoop):
     def epilogue(self, last: Copy, env: Env) -> None:
         """The tail runs under the last dots."""
         late = self.in_stage(1)
-        wait = next(i for i, o in enumerate(late) if o.kind is mma.wgmma_wait)
+        wait = next(i for i, o in enumerate(late) if _waits(o))
         self.tail.release(last.b, env)
         last.write(late[:wait])
         self.tail.run(last.b, env)
@@ -319,7 +319,7 @@ class _Copy(Copy):
             mma.wgmma_commit(self.b)
             if self.flights is not None:
                 self.flights.append(self.env[o.result])
-        elif o.kind is mma.wgmma_wait:
+        elif _waits(o):
             pending = 0
             if self.flights is not None and o.operands:
                 newest = max(self.flights.index(self.env[v]) for v in o.operands)
@@ -345,3 +345,7 @@ def _bound(first: Copy, point: SplitPoint, between: tuple[Value, Value] | None) 
         low, high = (moved(v, arith.add, arith.sub) for v in between)
         at = arith.minimum(b, arith.maximum(b, at, low), high, hint="iteration")
     return moved(at, arith.sub, arith.add)
+
+
+def _waits(o: Op) -> bool:
+    return engines.WAITED.get(o.kind) == "products"

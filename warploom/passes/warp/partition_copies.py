@@ -27,6 +27,7 @@ from collections.abc import Iterable
 
 from warploom.analysis.data_split import RefusalError, Split
 from warploom.analysis.structure import structure_of
+from warploom.ir import engines
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import smem, task
 from warploom.ir.rewrite import rewrite_tasks
@@ -83,7 +84,7 @@ def _axes(o: Op, place: Value, count: int) -> Iterable[int]:
             unit = 8 // math.gcd(8, below) if t.swizzle else 1
         elif t.swizzle:
             unit = t.swizzle // t.dtype.bytes
-        elif o.kind is smem.cp_async:
+        elif o.kind in engines.COPIES_PIECES:
             unit = o.attrs["bytes"] // t.dtype.bytes
         if t.shape[axis] % (count * unit) == 0:
             yield axis

@@ -14,26 +14,29 @@ from warploom.ir import build
 from warploom.ir.core import Builder, Op, Region, Value
 from warploom.ir.ops import arith, smem, task
 from warploom.ir.types import Scalar, i32
+from warploom.target import Target
 
-# The first of the named barriers for each kind of turn; below are the groups' own.
-ISSUE, END = 8, 12
-_GROUP = 128  # threads
+# The quarter of the named barriers that each kind of turn has; before these are the groups' own.
+ISSUE, END = 2, 3
 
 
 @dataclass(eq=False)
 class OrderBarrier:
-    """replica: the id of the group that executes.  first: of the named barriers."""
+    """replica: the id of the group that executes.  threads: of a group.  first: of the named barriers."""
 
     replica: Value
     groups: int
+    threads: int
     first: int
     used: bool = False
 
     @staticmethod
-    def of(region: Region, groups: int, first: int) -> OrderBarrier:
-        """For the region of a task of so many groups."""
+    def of(region: Region, groups: int, warps: int, quarter: int, target: Target) -> OrderBarrier:
+        """For the region of a task of so many groups, of so many warps each."""
         own = [o.result for o in region.ops if o.kind is task.replica_id]
-        return OrderBarrier(own[0] if own else Value(Scalar(i32), "replica"), groups, first)
+        replica = own[0] if own else Value(Scalar(i32), "replica")
+        first = quarter * target.sync.named_barriers // 4
+        return OrderBarrier(replica, groups, warps * target.warp_size, first)
 
     def wait(self, b: Builder) -> None:
         """Waits for the turn."""
@@ -63,6 +66,5 @@ class OrderBarrier:
 
     def _barrier(self, b: Builder, group: Value, arrive: bool) -> None:
         """Complete with those who take the turn and those who pass it."""
-        smem.named_barrier(
-            b, group, id=self.first, arrive=arrive, threads=2 * _GROUP, n=self.groups
-        )
+        both = 2 * self.threads
+        smem.named_barrier(b, group, id=self.first, arrive=arrive, threads=both, n=self.groups)

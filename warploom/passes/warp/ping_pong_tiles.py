@@ -47,13 +47,14 @@ Moved = Callable[[Builder, Value, Values], Values]
 def ping_pong_tiles(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     loop, consumer = schedule.ping_pong_loop, schedule.tasks[0].name
-    return rewrite_tasks(func, lambda o: _tasks(o, loop, consumer))
+    return rewrite_tasks(func, lambda o: _tasks(o, loop, consumer, target))
 
 
-def _tasks(o: Op, loop: str, consumer: str) -> Op:
+def _tasks(o: Op, loop: str, consumer: str, target: Target) -> Op:
     at = o.attrs["names"].index(consumer)
     regions = list(o.regions)
-    order = OrderBarrier.of(regions[at], o.attrs["replicas"][at], ISSUE)
+    replicas, warps = o.attrs["replicas"][at], o.attrs["warps"][at]
+    order = OrderBarrier.of(regions[at], replicas, warps, ISSUE, target)
     ops: list[Op] = []
     for x in regions[at].ops:
         if x.kind is control.for_ and x.id == loop:

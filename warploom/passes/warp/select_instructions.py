@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warploom.errors import InternalError
-from warploom.ir import build
+from warploom.ir import build, engines
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, mma, smem, task, tile, tma
 from warploom.ir.types import InFlight, Shared, Tile, dtype_of, f32, i1, shape_of
@@ -255,7 +255,7 @@ def _wait_read(b: Builder, pending: int) -> None:
 def waits_for_stores(o: Op | None) -> bool:
     """Does o do nothing but wait for stores, as for staging that they still read?"""
     ops = o.regions[0].ops[:-1] if o is not None and o.kind is task.elect else ()
-    return bool(ops) and all(x.kind is tma.tma_store_wait for x in ops)
+    return bool(ops) and all(engines.WAITED.get(x.kind) == "stores" for x in ops)
 
 
 def complete_stores(b: Builder) -> None:

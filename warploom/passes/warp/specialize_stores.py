@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warploom.errors import InternalError
-from warploom.ir import build
+from warploom.ir import build, engines
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, mbarrier, smem, task, tma
@@ -109,7 +109,9 @@ def _declare(body: Region, place: Value, warps: int, names: set[str], top: Build
     span = _spans(body, place)
     if span is None or not isinstance(place.type, Shared):
         raise InternalError("specialize_stores: a store outside of the loop over tiles")
-    chunks = tuple(x for i in span for x in body.ops[i].all_ops if x.kind is tma.tma_store)
+    chunks = tuple(
+        x for i in span for x in body.ops[i].all_ops if engines.ISSUED.get(x.kind) == "stores"
+    )
     n = place.type.lead[0] * place.type.lead[1]
     base = place.hint.removesuffix("_smem")  # two stores may have it from one array's kind
     filled, free = (

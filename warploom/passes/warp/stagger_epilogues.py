@@ -33,14 +33,14 @@ def stagger_epilogues(func: Func, schedule: Schedule, target: Target) -> Func:
     left = {p.loop for p in schedule.idle}
     loops = tuple(f"{x}{REST}" if x in left else x for x in schedule.staggered_loops)
 
-    def region(r: Region, groups: int) -> Region:
+    def region(r: Region, groups: int, warps: int) -> Region:
         if groups == 1:
             return r
-        order = OrderBarrier.of(r, groups, END)
+        order = OrderBarrier.of(r, groups, warps, END, target)
         return order.begin(_rewritten(r, order, loops))
 
     def tasks(o: Op) -> Op:
-        regions = map(region, o.regions, o.attrs["replicas"])
+        regions = map(region, o.regions, o.attrs["replicas"], o.attrs["warps"])
         return o.with_(regions=tuple(regions))
 
     return rewrite_tasks(func, tasks)
