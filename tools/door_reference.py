@@ -29,6 +29,11 @@ def table(name: str, module: Module) -> Iterator[str]:
     if same:
         yield f"Same ({len(same)}): {', '.join(f'`{n}`' for n in same)}."
         yield ""
+    if module.absent:
+        named = f": {', '.join(f'`{n}`' for n in module.all)}" * bool(module.all)
+        yield f"Missing, {module.absent}{named}."
+        yield ""
+        return
     others: dict[tuple[str, str], list[str]] = {}
     for n in module.all:
         if n not in same:

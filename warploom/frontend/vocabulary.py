@@ -38,7 +38,10 @@ REPLACED = {
 # Of Triton's language, but not here (yet), and what to write instead.
 NOT_YET = {
     "block_type": "x.type gives the type of a tile; types are not made by hand",
-    "constexpr_type": "types are not made by hand",
+    **dict.fromkeys(
+        ("constexpr_type", "str_to_ty", "tensor_descriptor_type", "tuple_type"),
+        "types are not made by hand",
+    ),
     "float8e4b15": "a format of other chips",
     "float8e4b8": "a format of other chips",
     "float8e5b16": "a format of other chips",

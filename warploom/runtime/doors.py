@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Module:
-    """A module's names.  different, missing: name -> why; all others are the same."""
+    """A module's names.  different, missing: name -> why; all others are the same.  absent: why there is no
+    such module, and so none of its names."""
 
     names: str
     different: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    absent: str = ""
 
     @property
     def all(self) -> list[str]:
@@ -23,6 +25,8 @@ class Module:
 
     def status(self, name: str) -> tuple[str, str]:
         """("same", "different" or "missing", why)."""
+        if self.absent:
+            return "missing", self.absent
         for status, table in (("different", self.different), ("missing", self.missing)):
             if name in table:
                 return status, table[name]

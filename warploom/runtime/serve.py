@@ -44,7 +44,9 @@ class Served(MetaPathFinder, Loader):
         except ModuleNotFoundError as error:
             if error.name != own:
                 raise
-            text = f"No module named {name!r} (warploom serves {root}: docs/{root}.md)"
+            table = importlib.import_module(f"{SERVED[root]}.names").MODULES.get(name)
+            why = f"; {table.absent}" if table is not None and table.absent else ""
+            text = f"No module named {name!r} (warploom serves {root}: docs/{root}.md{why})"
             raise ModuleNotFoundError(text, name=name) from None
 
 

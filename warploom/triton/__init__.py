@@ -10,7 +10,17 @@ from typing import Any
 from warploom import Config, JITFunction, cdiv, heuristics, jit, next_power_of_2
 from warploom.frontend.language.core import aggregate, constexpr_function
 from warploom.runtime.args import Mock as MockTensor
-from warploom.triton import backends, compiler, errors, knobs, language, runtime, testing, tools
+from warploom.triton import (
+    backends,
+    compiler,
+    errors,
+    knobs,
+    language,
+    profiler,
+    runtime,
+    testing,
+    tools,
+)
 from warploom.triton.compiler import compile
 from warploom.triton.errors import (
     CompilationError,
@@ -44,6 +54,7 @@ __all__ = [
     "language",
     "must_use_result",
     "next_power_of_2",
+    "profiler",
     "reinterpret",
     "runtime",
     "set_allocator",

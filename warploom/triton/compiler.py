@@ -15,6 +15,7 @@ from warploom.target import DEFAULT, Target
 from warploom.triton import errors
 from warploom.triton.backends import CUDABackend, GPUTarget, target_for
 from warploom.triton.errors import CompilationError, CompileTimeAssertionFailure
+from warploom.triton.runtime.cache import triton_key
 
 __all__ = [
     "ASTSource",
@@ -164,13 +165,6 @@ def make_backend(target: GPUTarget) -> CUDABackend:
     if not CUDABackend.supports_target(target):
         raise RuntimeError(f"no kernel can be compiled for {target}")
     return CUDABackend(target)
-
-
-def triton_key() -> str:
-    """What compiled code depends on of the compiler: its sources."""
-    from warploom.runtime.cache import own_sources
-
-    return str(own_sources())
 
 
 __path__: list[str] = []  # a package, for `import triton.compiler.compiler`

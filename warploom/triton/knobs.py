@@ -7,7 +7,19 @@ from typing import Any
 
 from warploom.runtime.hooks import ENTER, EXIT, HookChain
 
-__all__ = ["HookChain", "autotuning", "cache", "compilation", "language", "nvidia", "runtime"]
+__all__ = [
+    "HookChain",
+    "amd",
+    "autotuning",
+    "build",
+    "cache",
+    "compilation",
+    "language",
+    "nvidia",
+    "proton",
+    "redis",
+    "runtime",
+]
 
 
 class _Runtime(SimpleNamespace):
@@ -27,4 +39,5 @@ autotuning = SimpleNamespace(cache=True, print=False)
 compilation = SimpleNamespace(always_compile=False, listener=None, override=False, use_ir_loc=None)
 cache = SimpleNamespace(dir=None)
 language = SimpleNamespace(fp32_default="tf32", default_fp_fusion=True)
+build, proton, redis, amd = (SimpleNamespace() for _ in range(4))
 nvidia = SimpleNamespace(disable_ptxas_opt=False, mock_ptx_version=None)

@@ -16,10 +16,23 @@ _BLACKWELL = "a format of other chips"
 _NO_ORDER = "results of `can_reorder=True` keep their order"
 _PRECISION = "float32 by 'bf16x3' and 'bf16x6' is refused"
 
+_OWN = "an inner part of Triton's compiler"
+_TYPES = "types are not made by hand"
+_CHECKED = "shapes are checked where they are given"
+_EXTERN = "write the function in the language, or by tl.inline_asm_elementwise"
+_FOLDER = "the cache is a folder (WARPLOOM_CACHE)"
+_ONE_DRIVER = "there is one backend: triton.backends.compiler, triton.runtime.driver"
+_ENV = "options are environment variables: docs/knobs.md"
+
+
+def _all(names: str, why: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), why)
+
+
 MODULES = {
     "triton": Module(
         "Config JITFunction KernelInterface MockTensor aggregate autotune cdiv constexpr_function "
-        "heuristics jit language must_use_result next_power_of_2 reinterpret runtime testing tools",
+        "heuristics jit language must_use_result next_power_of_2 profiler reinterpret runtime testing tools",
         different={
             "CompilationError": "any refusal of a kernel, with its line and advice",
             "InterpreterError": "a bug of warploom's",
@@ -119,6 +132,7 @@ MODULES = {
     "triton.testing": Module(
         "Benchmark Mark assert_close do_bench perf_report",
         different={
+            "do_bench_proton": "as do_bench: a launch costs the host less than a kernel takes",
             "do_bench_cudagraph": "as do_bench: a launch costs the host less than a kernel takes",
             "get_dram_gbps": "0 without a GPU",
             "get_max_tensorcore_tflops": "by the target's cost table",
@@ -131,17 +145,214 @@ MODULES = {
         },
     ),
     "triton.runtime": Module(
-        "Autotuner Config Heuristics JITFunction KernelInterface MockTensor autotune driver heuristics",
+        "Autotuner Config Heuristics JITFunction KernelInterface MockTensor autotune cache driver heuristics",
         different={
             "InterpreterError": "a bug of warploom's",
             "OutOfResources": "any refusal of a launch",
         },
         missing={
-            "RedisRemoteCacheBackend": "the cache is a folder (WARPLOOM_CACHE)",
-            "RemoteCacheBackend": "the cache is a folder (WARPLOOM_CACHE)",
+            "RedisRemoteCacheBackend": _FOLDER,
+            "RemoteCacheBackend": _FOLDER,
             "TensorWrapper": "`triton.reinterpret` gives a tensor",
             "reinterpret": "it is triton.reinterpret",
         },
     ),
-    "triton.tools.tensor_descriptor": Module("TensorDescriptor"),
+    "triton.tools.tensor_descriptor": Module(
+        "TensorDescriptor", missing={"validate_block_shape": _CHECKED}
+    ),
+    "triton.tools.mxfp": Module("MXFP4Tensor MXScaleTensor"),
+    "triton.language.core": Module(
+        "CONSTEXPR_0 builtin get_int_dtype",
+        missing={
+            **_all(
+                "base_type base_value slice_type tensor_descriptor_base tensor_descriptor_base_type",
+                _TYPES,
+            ),
+            **_all(
+                "JITCallable T TRITON_BUILTIN is_builtin must_use_result item builtin_max builtin_min",
+                _OWN,
+            ),
+            **_all("binary_op_type_legalization check_bit_width get_primitive_bitwidth", _OWN),
+            **_all("is_negative_zero validate_block_shape", _CHECKED),
+            **_all("dispatch extern extern_elementwise", _EXTERN),
+        },
+    ),
+    "triton.language.standard": Module("", missing=_all("sort_impl", "write tl.sort or tl.topk")),
+    "triton.language.random": Module("", missing=_all("N_ROUNDS_DEFAULT", "it is 10")),
+    "triton.language.semantic": Module(
+        "", missing=_all("IncompatibleTypeErrorImpl TensorTy TritonSemantic", _OWN)
+    ),
+    "triton.runtime.jit": Module(
+        "JITFunction KernelInterface MockTensor constexpr_function jit",
+        missing={
+            **_all("BoundConstexprFunction ConstexprFunction DependenciesFinder JITCallable", _OWN),
+            **_all("JitFunctionInfo KernelParam BaseBackend T GLUON_MODULE TRITON_MODULE", _OWN),
+            **_all(
+                "compute_cache_key convert_to_tuple_if_list create_function_from_signature", _OWN
+            ),
+            **_all(
+                "find_paths_if get_cache_invalidating_env_vars get_cache_key get_full_name", _OWN
+            ),
+            **_all("get_iterable_path get_jit_fn_file_line is_namedtuple mangle_type", _OWN),
+            **_all("native_specialize_impl serialize_specialization_data", _OWN),
+            **_all("type_canonicalisation_dict", _OWN),
+            "TensorWrapper": "`triton.reinterpret` gives a tensor",
+            "reinterpret": "it is triton.reinterpret",
+        },
+    ),
+    "triton.JITFunction": Module(
+        "arg_names cache_key params run src warmup",
+        missing={
+            "device_caches": "variants are kept by the cache on disk; `kernel.cache_key` names the source",
+            "preload": "a kernel that was compiled before is in the cache on disk (WARPLOOM_CACHE)",
+            "create_binder": _OWN,
+        },
+    ),
+    "triton.runtime.autotuner": Module(
+        "Autotuner AutotunerError Config Heuristics OutOfResources PTXASError autotune heuristics",
+        missing=_all("get_cache_invalidating_env_vars", _OWN),
+    ),
+    "triton.runtime.driver": Module(
+        "active default set_active", missing=_all("DriverBase DriverConfig", "there is one driver")
+    ),
+    "triton.runtime.driver.active": Module(
+        "clear_cache get_active_torch_device get_benchmarker get_current_device get_current_stream "
+        "get_current_target get_device_capability get_device_interface get_empty_cache_for_benchmark "
+        "is_active map_python_to_cpp_type set_current_device utils",
+        missing={
+            "assemble_tensormap_to_arg": "a descriptor is an argument as it is",
+            "launcher_cls": "a kernel launches itself: `kernel[grid](…)`, or `compiled.run`",
+        },
+    ),
+    "triton.runtime.errors": Module(
+        "",
+        different={
+            "AutotunerError": "the base of all errors",
+            "InterpreterError": "a bug of warploom's",
+            "OutOfResources": "any refusal of a launch",
+            "PTXASError": "any refusal of a kernel",
+            "TritonError": "the base of all errors",
+        },
+    ),
+    "triton.runtime.cache": Module(
+        "CacheManager FileCacheManager default_cache_dir default_dump_dir default_override_dir "
+        "get_dump_manager get_override_manager triton_key",
+        different={
+            "get_cache_manager": "what kernels compile to is kept elsewhere (WARPLOOM_CACHE)",
+            "make_so_cache_key": "takes no further arguments",
+        },
+        missing={
+            **_all("RedisRemoteCacheBackend RemoteCacheBackend RemoteCacheManager", _FOLDER),
+            "get_cache_key": _OWN,
+        },
+    ),
+    "triton.runtime.build": Module(
+        "compile_module_from_src platform_key",
+        absent="no C is compiled: launches go through cuda-core",
+    ),
+    "triton.runtime._allocation": Module(
+        "Allocator Buffer NullAllocator set_allocator set_profile_allocator",
+        absent="kernels take no memory of the host's; `triton.set_allocator` is there",
+    ),
+    "triton.runtime.interpreter": Module(
+        "GridExecutor InterpretedFunction InterpreterBuilder InterpreterError",
+        absent="kernels are interpreted where their arrays lie on the CPU",
+    ),
+    "triton.compiler": Module(
+        "ASTSource CompilationError CompiledKernel LazyDict make_backend",
+        different={"compile": "takes an ASTSource, and no file of IR"},
+        missing={"IRSource": "compile takes an ASTSource", "get_cache_key": _OWN},
+    ),
+    "triton.compiler.compiler": Module(
+        "triton_key",
+        missing={
+            **_all("AsmDict BaseBackend CompileTimer Language filter_traceback", _OWN),
+            **_all("arg_type_pattern convert_type_repr parse prototype_pattern", _OWN),
+            **_all("ptx_arg_type_pattern ptx_prototype_pattern", _OWN),
+            **_all(
+                "get_cache_manager get_dump_manager get_override_manager",
+                "triton.runtime.cache has it",
+            ),
+            "get_sass": "`asm` has the cubin, which nvdisasm reads",
+            "max_shared_mem": "`driver.active.utils.get_device_properties` has it",
+        },
+    ),
+    "triton.compiler.errors": Module(
+        "",
+        different={
+            "CompilationError": "any refusal of a kernel, with its line and advice",
+            "CompileTimeAssertionFailure": "any refusal of a kernel, with its line and advice",
+            "UnsupportedLanguageConstruct": "any refusal of a kernel, with its line and advice",
+        },
+    ),
+    "triton.compiler.code_generator": Module(
+        "ASTFunction BoundJITMethod CodeGenerator ContainsReturnChecker ast_to_ttir enter_sub_region "
+        "flatten_values_to_ir mangle_fn unflatten_ir_values",
+        absent="kernels are translated to another IR; `compiled.ir` has its text",
+    ),
+    "triton.backends": Module(
+        "Backend backends", missing=_all("BaseBackend DriverBase", "there is one backend")
+    ),
+    "triton.backends.compiler": Module(
+        "CUDABackend GPUTarget", missing=_all("BaseBackend Language", "there is one backend")
+    ),
+    "triton.backends.driver": Module("Benchmarker DriverBase GPUDriver", absent=_ONE_DRIVER),
+    "triton.backends.nvidia": Module("compiler driver", absent=_ONE_DRIVER),
+    "triton.backends.amd": Module(
+        "compiler driver", absent="kernels are compiled for NVIDIA's chips"
+    ),
+    "triton.knobs": Module(
+        "HookChain runtime",
+        different={
+            **_all("amd build compilation nvidia proton redis", "may be set, and changes nothing"),
+            **_all("autotuning language", "may be set, and changes nothing; knobs of launches do"),
+            "cache": "`dir` is the folder of triton.runtime.cache",
+        },
+        missing={
+            **_all(
+                "env env_base env_bool env_class env_int env_nvidia_tool env_opt_bool env_opt_str",
+                _ENV,
+            ),
+            **_all(
+                "env_str env_str_callable_default getenv getenv_bool setenv toenv propagate_env",
+                _ENV,
+            ),
+            **_all("base_knobs refresh_knobs NvidiaTool", _ENV),
+        },
+    ),
+    "triton.knobs.nvidia": Module(
+        "disable_ptxas_opt mock_ptx_version",
+        missing=_all(
+            "cuobjdump nvdisasm ptxas ptxas_blackwell", "NVRTC makes machine code by itself"
+        ),
+    ),
+    "triton.profiler": Module(
+        "DEFAULT_PROFILE_NAME activate cpu_timed_scope deactivate enter_scope exit_scope profile scope "
+        "viewer",
+        different={
+            "finalize": "writes a .hatchet file alone",
+            "start": "sees what is launched from here; `backend` and `mode` change nothing",
+            **_all("state enter_state exit_state", "a scope like others"),
+        },
+        missing=_all("context flags hooks mode specs language", "a session has no such settings"),
+    ),
+    "triton.profiler.viewer": Module("parse print_tree"),
+    "triton._C.libtriton": Module(
+        "nvidia", missing=_all("amd getenv ir llvm passes linear_layout interpreter", _OWN)
+    ),
+    "triton.experimental": Module(
+        "gluon", absent="scripts say warps and barriers: docs/explicit.md"
+    ),
+    "triton.tools.ragged_tma": Module(
+        "atomic_add_ragged create_ragged_descriptor load_ragged store_ragged to_ragged_indices",
+        absent="load rows of a batch by pointers with a mask: they become boxes where they can",
+    ),
+    "triton.tools.compile": Module("compile_kernel main", absent="`warploom compile` does it"),
+    "triton.tools.link": Module("main", absent="`warploom compile` gives a cubin to load"),
+    "triton.tools.disasm": Module(
+        "extract get_sass", absent="`asm` has the cubin, which nvdisasm reads"
+    ),
+    "triton.language.extra.hip": Module(
+        "libdevice", absent="kernels are compiled for NVIDIA's chips"
+    ),
 }

@@ -21,6 +21,7 @@ __all__ = [
     "assert_close",
     "do_bench",
     "do_bench_cudagraph",
+    "do_bench_proton",
     "get_dram_gbps",
     "get_max_tensorcore_tflops",
     "perf_report",
@@ -64,6 +65,9 @@ def do_bench_cudagraph(
 ) -> Any:
     """As do_bench: a launch here costs the host less than a kernel takes, so that a graph hides nothing."""
     return do_bench(fn, rep / 4, rep, grad_to_none, quantiles, return_mode)
+
+
+do_bench_proton = do_bench_cudagraph
 
 
 def _timed_on_gpu(fn: Callable[[], object], times: int, grads: Sequence[Any]) -> list[float]:

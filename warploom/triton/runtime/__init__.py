@@ -6,7 +6,7 @@ from warploom.runtime.args import Mock as MockTensor
 from warploom.runtime.jit import JITFunction
 from warploom.triton import errors
 from warploom.triton.errors import InterpreterError, OutOfResources
-from warploom.triton.runtime import autotuner, driver, jit
+from warploom.triton.runtime import autotuner, cache, driver, jit
 from warploom.triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
 from warploom.triton.runtime.jit import KernelInterface
 
@@ -21,6 +21,7 @@ __all__ = [
     "OutOfResources",
     "autotune",
     "autotuner",
+    "cache",
     "driver",
     "errors",
     "heuristics",

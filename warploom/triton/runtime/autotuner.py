@@ -11,10 +11,11 @@ from warploom.runtime.autotune import Heuristics, heuristics, kernel_below
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import Config, Hooks
 from warploom.runtime.jit import chip_of
-from warploom.triton.errors import OutOfResources, PTXASError
+from warploom.triton.errors import AutotunerError, OutOfResources, PTXASError
 
 __all__ = [
     "Autotuner",
+    "AutotunerError",
     "Config",
     "Heuristics",
     "OutOfResources",

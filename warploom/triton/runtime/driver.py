@@ -98,6 +98,15 @@ class Driver:
 
         return torch.empty(256 << 18, dtype=torch.int32, device=self.get_active_torch_device())
 
+    def get_benchmarker(self) -> Any:
+        """What times a function: `triton.testing.do_bench`."""
+        return sys.modules["warploom.triton.testing"].do_bench
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """C's type of an argument, by its entry in a signature ("*fp32", "i64").
+        Raises KeyError on others."""
+        return "CUdeviceptr" if ty.startswith("*") else _CPP_TYPES[ty]
+
     def clear_cache(self, cache: Any) -> None:
         cache.zero_()
 
@@ -125,6 +134,14 @@ _ATTRIBUTES = {
     "sm_clock_rate": "CLOCK_RATE",
     "mem_clock_rate": "MEMORY_CLOCK_RATE",
     "mem_bus_width": "GLOBAL_MEMORY_BUS_WIDTH",
+}
+
+_CPP_TYPES = {
+    "i1": "int8_t",
+    **{f"i{n}": f"int{n}_t" for n in (8, 16, 32, 64)},
+    **{f"u{n}": f"uint{n}_t" for n in (1, 8, 16, 32, 64)},
+    **dict.fromkeys(("fp16", "bf16", "fp32", "f32", "fp64"), "double"),
+    "nvTmaDesc": "CUtensorMap",
 }
 
 active = Driver()

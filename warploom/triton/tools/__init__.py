@@ -1,4 +1,5 @@
 """triton.tools."""
 
 from warploom.triton.tools import experimental_descriptor as experimental_descriptor
+from warploom.triton.tools import mxfp as mxfp
 from warploom.triton.tools import tensor_descriptor as tensor_descriptor

@@ -1,0 +1,317 @@
+"""Triton's host modules beside kernels: profiler, cache, numbers of 4 bits, what backends and drivers tell."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom.triton as triton
+import warploom.triton.language as tl
+import warploom.triton.profiler as proton
+from warploom.errors import CompileError
+from warploom.runtime.serve import SERVED, Served
+from warploom.triton.profiler import viewer
+from warploom.triton.runtime import cache
+from warploom.triton.runtime.driver import active
+
+# ---- the profiler
+
+
+def flops(grid: Any, kernel: Any, args: dict[str, Any]) -> dict[str, Any]:
+    return {"name": f"double_{args['n']}", "flops32": 1000 * args["n"], "bytes": 8 * args["n"]}
+
+
+@triton.jit(launch_metadata=flops)
+def double(x_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, 2 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+
+def below(node: dict[str, Any], *names: str) -> dict[str, Any]:
+    for name in names:
+        (node,) = (c for c in node["children"] if c["frame"]["name"] == name)
+    return node
+
+
+def test_a_profile_of_scopes_and_launches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.ones(64, np.float32)
+    session = proton.start("found", hook="triton")
+    with proton.scope("outer", {"rows": 3}):
+        for _ in range(2):
+            double[(1,)](x, 64, BLOCK=64)
+        with proton.cpu_timed_scope("library", metrics={"flops16": 1e9}):
+            time.sleep(0.002)
+    proton.deactivate(session)
+    double[(1,)](x, 32, BLOCK=64)
+    proton.activate()
+    proton.enter_scope("flat")
+    proton.enter_state("state")
+    double[(1,)](x, 32, BLOCK=64)
+    proton.exit_state()
+    proton.exit_scope()
+    proton.finalize(session)
+    double[(1,)](x, 64, BLOCK=64)
+
+    root = json.loads((tmp_path / "found.hatchet").read_text())[0]
+    kernel = below(root, "outer", "double_64")
+    assert kernel["metrics"] | {"time (ns)": 0} == {
+        "flops32": 128000, "bytes": 1024, "time (ns)": 0, "count": 2,
+    }  # fmt: skip
+    assert below(root, "flat", "state", "double_32")["metrics"]["count"] == 1
+    assert below(root, "outer")["metrics"] == {"rows": 3}
+    library = below(root, "outer", "library")["metrics"]
+    assert library["flops16"] == 1e9 and library["cpu_time (ns)"] >= 2e6 <= library["time (ns)"]
+
+    tree, metrics = proton.viewer.parse(
+        ["time/ms", "tflop16/s", "gbyte/s", "other"], "found.hatchet"
+    )
+    assert metrics == ["time/ms", "tflop16/s", "gbyte/s"]
+    own = below(tree, "outer", "library")["metrics"]
+    viewer.print_tree(tree, metrics)
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if line.endswith(" library")).split()
+    assert row[2] == "-" and float(row[1]) == pytest.approx(1e9 / own["time (ns)"] / 1e3, abs=1e-3)
+    assert tree["metrics"]["count"] == 4  # that of a library's scope, too
+    few, _ = viewer.parse(["count"], "found.hatchet", include="double_64")
+    assert [c["frame"]["name"] for c in few["children"]] == ["outer"]
+    few, _ = viewer.parse(["count"], "found.hatchet", exclude="outer", threshold=0.1)
+    assert [c["frame"]["name"] for c in few["children"]] == ["flat"]
+    with pytest.raises(ValueError, match="there is no metric 'time/years'"):
+        viewer.parse(["time/years"], "found.hatchet")
+
+
+def test_a_profiled_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    @proton.profile(name="run")
+    @proton.scope("inside")
+    def work() -> int:
+        double[(1,)](np.ones(8, np.float32), 8, BLOCK=8)
+        return 3
+
+    assert work() == 3
+    root = json.loads((tmp_path / "run.hatchet").read_text())[0]
+    assert below(root, "inside", "double")["metrics"]["count"] == 1  # without hook="triton"
+    proton.finalize(proton.start())
+    assert (tmp_path / f"{proton.DEFAULT_PROFILE_NAME}.hatchet").exists()
+    with pytest.raises(ValueError, match="hook is one of"):
+        proton.start(hook="hip")
+    with pytest.raises(ValueError, match="output_format"):
+        proton.finalize(output_format="chrome_trace")
+
+
+# ---- the cache
+
+
+def test_files_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("CACHE", "DUMP", "OVERRIDE"):
+        monkeypatch.setenv(f"TRITON_{kind}_DIR", str(tmp_path / kind))
+    assert cache.default_cache_dir() == str(tmp_path / "CACHE")
+    key = cache.make_so_cache_key("1", {"x": "*fp32"}, {}, {})
+    found = cache.get_cache_manager(key)
+    assert isinstance(found, cache.CacheManager) and found.get_file("a") is None
+    paths = {name: found.put(data, name) for name, data in (("a", b"\0"), ("b", "text"))}
+    assert Path(paths["a"]).read_bytes() == b"\0" and found.get_file("b") == paths["b"]
+    assert found.get_group("both") is None
+    found.put_group("both", paths)
+    Path(paths["b"]).unlink()
+    assert cache.get_cache_manager(key).get_group("both") == {"a": paths["a"]}
+    assert cache.get_cache_manager("ff").get_file("a") is None
+    cache.get_dump_manager(key).put(b"1", "a")
+    assert cache.get_override_manager(key).get_file("a") is None
+    made = sorted(p.parts[-3] for p in tmp_path.rglob("a"))
+    assert made == ["CACHE", "DUMP"] and len(cache.triton_key()) > 8
+    monkeypatch.delenv("TRITON_DUMP_DIR")
+    monkeypatch.delenv("TRITON_OVERRIDE_DIR")
+    monkeypatch.setenv("TRITON_HOME", str(tmp_path))
+    assert cache.default_dump_dir() == str(tmp_path / ".triton" / "dump")
+    assert cache.default_override_dir() == str(tmp_path / ".triton" / "override")
+
+
+class Told(cache.FileCacheManager):
+    """A library's own, as it reads the folder and the lock's path of the class above."""
+
+    def put(self, data: Any, filename: str, binary: bool = True) -> str:
+        assert self.lock_path and not self.has_file(filename)
+        Path(self._make_path(filename)).write_text("own")
+        return self._make_path(filename)
+
+
+def test_a_library_s_own_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_MANAGER", f"{__name__}:Told")
+    assert Path(cache.get_cache_manager("0a").put(b"x", "file")).read_text() == "own"
+
+
+# ---- numbers of 4 bits, and their scales
+
+
+def test_four_bit_floats_round_to_the_nearest_even() -> None:
+    torch = pytest.importorskip("torch")
+    from warploom.triton.tools.mxfp import MXFP4Tensor
+
+    every = MXFP4Tensor(size=16).random()
+    every.data = torch.arange(16, dtype=torch.uint8)
+    values = every.to(torch.float32)
+    assert values[:8].tolist() == [0, 0.5, 1, 1.5, 2, 3, 4, 6] and (values[8:] == -values[:8]).all()
+    assert MXFP4Tensor(data=values).data.tolist() == list(range(16))
+    middles = torch.tensor(
+        [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 7, 1e9, float("inf"), -0.25, -0.7]
+    )
+    wanted = [0, 1, 1, 2, 2, 4, 4, 6, 6, 6, 0, -0.5]
+    assert MXFP4Tensor(data=middles).to(torch.float32).tolist() == wanted
+    rows = MXFP4Tensor(size=(3, 5)).random()
+    assert rows.data.max() < 16
+    for dim, shape in ((0, (2, 5)), (1, (3, 3))):
+        packed = rows.to_packed_tensor(dim)
+        assert tuple(packed.shape) == shape
+        assert (rows.unpack_packed_tensor(packed, dim, (3, 5)) == rows.data).all()
+    assert int(rows.to_packed_tensor(1)[0, 0]) == int(rows.data[0, 0]) + 16 * int(rows.data[0, 1])
+    with pytest.raises(ValueError, match="no axis 2"):
+        rows.to_packed_tensor(2)
+    with pytest.raises(ValueError, match="float32 alone"):
+        rows.to(torch.float16)
+
+
+def test_scales_are_powers_of_two() -> None:
+    torch = pytest.importorskip("torch")
+    from warploom.triton.tools.mxfp import MXScaleTensor
+
+    given = torch.tensor(
+        [1.0, 0.75, 3.0, 2.0**-130, 2.0**127, 0.0, -1.0, float("nan"), float("inf")]
+    )
+    scales = MXScaleTensor(data=given)
+    assert scales.data.tolist() == [127, 126, 128, 0, 254, 255, 255, 255, 255]
+    assert scales.to(torch.float32)[:5].tolist() == [1, 0.5, 2, 2.0**-127, 2.0**127]
+    assert scales.to(torch.float32)[5:].isnan().all()
+    drawn = MXScaleTensor(size=(64,)).random(low=0.5, high=4).to(torch.float32)
+    assert set(drawn.tolist()) <= {0.5, 1, 2, 4} and len(set(drawn.tolist())) > 1
+    with pytest.raises(ValueError, match="no power of two"):
+        MXScaleTensor(size=1).random(low=4, high=1)
+    with pytest.raises(ValueError, match="a tensor, or a size"):
+        MXScaleTensor()
+
+
+def test_cublas_by_way_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    from warploom.triton._C.libtriton import nvidia
+
+    a, b, c = torch.randn(8, 4), torch.randn(6, 4), torch.ones(8, 6)
+    product, d = torch.empty(8, 6), torch.empty(8, 6)
+    library = nvidia.cublas.CublasLt(torch.empty(16, dtype=torch.uint8))
+    library.matmul(a, b, product)
+    torch.testing.assert_close(product, a @ b.T)
+    library.gemm(a, b, c, d, 2.0, 3.0)
+    torch.testing.assert_close(d, 2 * (a @ b.T) + 3 * c)
+    small = [x.to(torch.float8_e4m3fn) for x in (a, b)]
+    library.matmul(*small, product)
+    torch.testing.assert_close(product, small[0].float() @ small[1].float().T)
+
+
+# ---- what libraries look at
+
+
+def test_timing_by_the_profiler_is_timing() -> None:
+    assert triton.profiler is proton
+    assert triton.testing.do_bench_proton(lambda: time.sleep(1e-4), rep=1) > 0.05
+    assert active.get_benchmarker() is triton.testing.do_bench
+
+
+def test_the_driver_s_smaller_answers() -> None:
+    assert active.map_python_to_cpp_type("*fp32") == "CUdeviceptr"
+    assert active.map_python_to_cpp_type("i64") == "int64_t"
+    assert active.map_python_to_cpp_type("bf16") == "double"
+    if not active.is_active():
+        assert active.get_current_device() == active.get_current_stream(0) == 0
+    assert triton.runtime.driver.set_active(None) is None
+    assert triton.runtime.driver.default is active
+    torch = pytest.importorskip("torch")
+    assert active.get_device_interface() is torch.cuda
+    scratch = active.get_empty_cache_for_benchmark()
+    assert scratch.device.type == active.get_active_torch_device().type
+    active.clear_cache(scratch[:16])
+    assert not scratch[:16].any()
+    if active.is_active():
+        active.set_current_device(active.get_current_device())
+
+
+def test_errors_and_backends_by_triton_s_names() -> None:
+    runtime, compiler = triton.runtime.errors, triton.compiler.errors
+    assert issubclass(runtime.PTXASError, runtime.TritonError)
+    assert runtime.AutotunerError is triton.runtime.autotuner.AutotunerError
+    for name in ("CompileTimeAssertionFailure", "UnsupportedLanguageConstruct"):
+        assert getattr(compiler, name) is triton.CompilationError
+    (backend,) = triton.backends.backends.values()
+    assert isinstance(backend, triton.backends.Backend)
+    assert backend.compiler is triton.backends.compiler.CUDABackend
+    assert triton.compiler.LazyDict({"a": 1}).get() == {"a": 1}
+    assert triton.compiler.compiler.triton_key() == cache.triton_key()
+    kernel = double.warmup(np.ones(8, np.float32), 8, BLOCK=8, grid=(1,))
+    assert kernel.asm["ptx"] and double.cache_key
+
+
+def test_knobs_may_be_set() -> None:
+    knobs = triton.knobs
+    for group in (
+        knobs.amd,
+        knobs.autotuning,
+        knobs.build,
+        knobs.compilation,
+        knobs.proton,
+        knobs.redis,
+    ):
+        group.anything = 3
+        del group.anything
+    assert not knobs.nvidia.disable_ptxas_opt and knobs.nvidia.mock_ptx_version is None
+    assert isinstance(knobs.runtime.launch_enter_hook, knobs.HookChain)
+
+
+def test_names_of_the_language_s_files() -> None:
+    core = tl.core
+    assert core.CONSTEXPR_0 == 0 and core.get_int_dtype(16, True) is tl.int16
+
+    @core.builtin
+    def three() -> Any:
+        return tl.full((4,), 3, tl.int32)
+
+    @triton.jit
+    def kernel(out_ptr: Any) -> None:
+        tl.store(out_ptr + tl.arange(0, 4), three())
+
+    out = np.zeros(4, np.int32)
+    kernel[(1,)](out)
+    assert out.tolist() == [3] * 4
+
+
+def test_an_absent_module_says_why() -> None:
+    names = (
+        "runtime.build",
+        "compiler.code_generator",
+        "backends.nvidia",
+        "experimental",
+    )
+    whys = ("cuda-core", "compiled.ir", "triton.runtime.driver", "docs/explicit.md")
+    for name, why in zip(names, whys, strict=True):
+        module = type(triton)(f"triton.{name}")
+        assert SERVED["triton"] == "warploom.triton"
+        with pytest.raises(ModuleNotFoundError, match=why) as e:
+            Served().exec_module(module)
+        assert f"'triton.{name}'" in str(e.value)
+
+
+def test_a_missing_name_in_a_kernel_says_what_to_write() -> None:
+    @triton.jit
+    def kernel(out_ptr: Any) -> None:
+        tl.store(out_ptr, tl.str_to_ty)
+
+    with pytest.raises(CompileError, match="str_to_ty") as e:
+        kernel[(1,)](np.zeros(1, np.float32))
+    assert "not made by hand" in str(e.value.help)
