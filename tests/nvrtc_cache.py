@@ -42,7 +42,9 @@ def install() -> None:
         nvrtc._run = answered
 
 
-def answered(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> Answer:
+def answered(
+    source: str, name: str, flags: Sequence[str], want_ptx: bool, *seconds: float
+) -> Answer:
     """`nvrtc._run`, from the folder where it is there."""
     kept = folder()
     assert kept is not None
@@ -53,7 +55,7 @@ def answered(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> An
         os.utime(file)  # what was used last is evicted last
         return Answer(ok, log, base64.b64decode(cubin), ptx)
     except (OSError, ValueError, zlib.error):
-        answer = _ask(source, name, flags, want_ptx)
+        answer = _ask(source, name, flags, want_ptx, *seconds)
     text = json.dumps([answer.ok, answer.log, base64.b64encode(answer.cubin).decode(), answer.ptx])
     try:
         kept.mkdir(parents=True, exist_ok=True)

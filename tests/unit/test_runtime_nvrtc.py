@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +174,7 @@ def test_its_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the processor's: the process ends itself.  A user hears how large the kernel is, and what to do."""
     monkeypatch.setattr(nvrtc, "LARGE", 0)
     monkeypatch.setattr(nvrtc, "CALL_SECONDS", 0.01)
+    monkeypatch.setattr(nvrtc, "SECOND", 1)
     source = f"// never asked before: {Path(__file__).name}\n{COPY}"
     with pytest.raises(
         CompileError, match=r"after 0\.01 s of processor time at kernel copy, which has"
@@ -185,10 +186,10 @@ def test_its_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_stopped_is_compiled_with_fewer_optimizations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def slow(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> Answer:
-        if nvrtc.FAST not in flags:
+    def slow(*asked: Any) -> Answer:
+        if nvrtc.FAST not in asked[2]:
             raise StoppedError("NVRTC was stopped")
-        return run(source, name, flags, want_ptx)
+        return run(*asked[:4])
 
     monkeypatch.setattr(nvrtc, "_run", slow)
     build = compile_cuda(COPY, name="copy", target=SM_90A)
@@ -196,6 +197,26 @@ def test_what_is_stopped_is_compiled_with_fewer_optimizations(
     assert build.problems() == (
         "NVRTC: NVRTC was stopped: compiled with --Ofast-compile=mid instead, so it is slower",
     )
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(19_999, [30.0, 10.0]), (20_000, [30.0])])
+def test_two_runs_share_their_time(
+    monkeypatch: pytest.MonkeyPatch, size: int, seconds: list[float]
+) -> None:
+    """The second one is for what takes the first little longer; a text of so many statements gets one."""
+    asked = []
+
+    def never(*given: Any) -> Answer:
+        asked.append((nvrtc.FAST in given[2], given[4]))
+        raise StoppedError("NVRTC was stopped")
+
+    monkeypatch.setattr(nvrtc, "_run", never)
+    monkeypatch.setattr(nvrtc, "statements", lambda _: size)
+    with pytest.raises(CompileError, match=f"which has {size:,} statements"):
+        compile_cuda(COPY, name="copy", target=SM_90A)
+    assert [s for _, s in asked] == seconds and [fast for fast, _ in asked][-1]
+    monkeypatch.setattr(nvrtc, "_run", lambda *given: run(*given[:4]))
+    assert compile_cuda(COPY, name="copy", target=SM_90A).is_stopped == (size == 20_000)
 
 
 def test_without_a_process_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,12 @@ from warploom.target import Target
 # Statements, loops unrolled, from which on NVRTC runs in a process of its own: it takes some seconds then,
 # and the process 0.2 s more.
 LARGE = 4000
+# Those from which on it takes more than a minute: they are compiled with FAST alone.
+HUGE = 20_000
 # Seconds of a processor that such a run may take.
 CALL_SECONDS = 30.0
+# What the second run, with FAST, may take of these where the first one was stopped.
+SECOND = 1 / 3
 # What a text is compiled with whose run was stopped: it takes a tenth of the time.
 FAST = "--Ofast-compile=mid"
 STOPPED = "NVRTC"  # the advisory's code then
@@ -111,7 +115,7 @@ def compile_cuda(
 
     options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).
     Raises CompileError where the kernel is too large for ptxas (registers, shared memory), or takes NVRTC
-    more than CALL_SECONDS with and without optimizations, and InternalError, quoting the emitted line, where
+    more than CALL_SECONDS, and SECOND of these with fewer optimizations, and InternalError, quoting the emitted line, where
     the source is wrong: users don't write it.
     """
     start, busy = time.perf_counter(), time.thread_time()
@@ -124,14 +128,19 @@ def compile_cuda(
         *options,
     )
     stopped: tuple[Advisory, ...] = ()
+    spent, size = 0.0, statements(source)
     try:
-        ok, log, cubin, ptx, _, more = _run(source, name, flags, want_ptx)
+        if size >= HUGE:
+            raise StoppedError(f"NVRTC would take more than a minute for {size:,} statements")
+        spent = CALL_SECONDS
+        ok, log, cubin, ptx, _, more = _run(source, name, flags, want_ptx, spent)
     except StoppedError as first:
+        left = SECOND * CALL_SECONDS if spent else CALL_SECONDS
         try:
-            ok, log, cubin, ptx, _, more = _run(source, name, (*flags, FAST), want_ptx)
+            ok, log, cubin, ptx, _, more = _run(source, name, (*flags, FAST), want_ptx, left)
         except StoppedError as second:
-            raise _too_large(source, name, second) from None
-        more += CALL_SECONDS
+            raise _too_large(size, name, second) from None
+        more += spent
         stopped = (Advisory(STOPPED, f"{first}: compiled with {FAST} instead, so it is slower"),)
     if not ok:
         raise _refusal(source, name, flags, log)
@@ -160,14 +169,16 @@ def _nvrtc() -> Any:  # a module without type information
     return nvrtc
 
 
-def _run(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> Answer:
+def _run(
+    source: str, name: str, flags: Sequence[str], want_ptx: bool, seconds: float = CALL_SECONDS
+) -> Answer:
     """NVRTC's answer, from a process of its own where the text is large: there a run can be stopped.
 
     Raises StoppedError, and InternalError where NVRTC itself fails."""
     answer = None
     if statements(source) >= LARGE:
         with suppress(OSError):  # no process can be started: it runs here
-            answer = ask(source, name, flags, want_ptx, library_path(), CALL_SECONDS)
+            answer = ask(source, name, flags, want_ptx, library_path(), seconds)
     answer = answer or run(source, name, flags, want_ptx)
     if answer.fault:
         raise InternalError(f"nvrtc: {answer.fault}")
@@ -230,10 +241,10 @@ def _resources(log: str, name: str) -> dict[str, int]:
 # ---- refusals
 
 
-def _too_large(source: str, name: str, why: StoppedError) -> CompileError:
+def _too_large(size: int, name: str, why: StoppedError) -> CompileError:
     return CompileError(
         "nvrtc-stopped",
-        f"{why} at kernel {name}, which has {statements(source):,} statements, loops unrolled",
+        f"{why} at kernel {name}, which has {size:,} statements, loops unrolled",
         help="take smaller blocks, or more warps for them: each thread computes all of its elements of a "
         "tile one by one; or cut a wide tile into parts in a loop",
     )
