@@ -115,8 +115,8 @@ def compile_cuda(
 
     options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).
     Raises CompileError where the kernel is too large for ptxas (registers, shared memory), or takes NVRTC
-    more than CALL_SECONDS, and SECOND of these with fewer optimizations, and InternalError, quoting the emitted line, where
-    the source is wrong: users don't write it.
+    more than CALL_SECONDS, and SECOND of these with fewer optimizations, and InternalError, quoting the
+    emitted line, where the source is wrong: users don't write it.
     """
     start, busy = time.perf_counter(), time.thread_time()
     flags = (
