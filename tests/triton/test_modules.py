@@ -315,3 +315,78 @@ def test_a_missing_name_in_a_kernel_says_what_to_write() -> None:
     with pytest.raises(CompileError, match="str_to_ty") as e:
         kernel[(1,)](np.zeros(1, np.float32))
     assert "not made by hand" in str(e.value.help)
+
+
+# ---- the machine, in kernels
+
+
+@triton.jit
+def machine(out_ptr: Any) -> None:
+    tl.store(out_ptr, tl.extra.cuda.num_warps())
+    tl.store(out_ptr + 1, tl.extra.cuda.num_threads())
+    tl.store(out_ptr + 2, tl.extra.cuda.smid())
+    zeros = tl.zeros((tl.extra.cuda.num_threads(),), tl.int32)  # known while compiling
+    tl.store(out_ptr + 3, tl.sum(zeros, 0) + zeros.shape[0])
+
+
+@pytest.mark.parametrize("warps", [2, 8])
+def test_what_a_program_knows_of_the_machine(warps: int) -> None:
+    for simulated in (False, True):
+        out = np.full(4, -1, np.int32)
+        compiled = machine.compile_for(out, grid=(1,), num_warps=warps)
+        if simulated:
+            compiled.simulate(out, grid=(1,))
+        else:
+            machine[(1,)](out, num_warps=warps)
+        assert out.tolist() == [warps, 32 * warps, 0, 32 * warps]
+    assert compiled.cubin and "%%smid" in compiled.cuda
+
+
+def test_an_approximate_reciprocal() -> None:
+    @triton.jit
+    def kernel(x_ptr: Any, y_ptr: Any) -> None:
+        at = tl.arange(0, 8)
+        tl.store(y_ptr + at, tl.extra.libdevice.rcp64h(tl.load(x_ptr + at)))
+
+    x, y = np.linspace(0.1, 70, 8), np.zeros(8)
+    assert kernel.compile_for(x, y, grid=(1,)).cubin
+    kernel[(1,)](x, y)
+    np.testing.assert_allclose(y, 1 / x, rtol=2e-6)
+    assert not (y.view(np.int64) & 0xFFFFFFFF).any()
+
+
+def test_names_of_the_device_that_are_missing_say_what_to_write() -> None:
+    @triton.jit
+    def bessel(out_ptr: Any) -> None:
+        tl.store(out_ptr, tl.extra.libdevice.jn(2, 1.0))
+
+    @triton.jit
+    def decode(out_ptr: Any) -> None:
+        tl.store(out_ptr, tl.extra.cuda.convert_custom_float8_sm80(1, tl.float16))
+
+    @triton.jit
+    def timed(out_ptr: Any) -> None:
+        tl.store(out_ptr, tl.extra.cuda.globaltimer())
+
+    told = ((bessel, "recurrence from j0"), (decode, "by shifts"), (timed, "timeline"))
+    for kernel, advice in told:
+        with pytest.raises(CompileError) as e:
+            kernel[(1,)](np.zeros(1, np.float32))
+        assert e.value.loc is not None and advice in str(e.value.help)
+
+
+def test_bytes_decode_as_the_advice_says() -> None:
+    """float8e4b15: a bias of 15, no infinity and no NaN."""
+
+    @triton.jit
+    def kernel(b_ptr: Any, y_ptr: Any) -> None:
+        at = tl.arange(0, 256)
+        b = tl.load(b_ptr + at).to(tl.int32)
+        y = (((b & 0x80) << 8) | ((b & 0x7F) << 7)).to(tl.uint16).to(tl.float16, bitcast=True)
+        tl.store(y_ptr + at, y.to(tl.float32))
+
+    b, y = np.arange(256).astype(np.uint8), np.zeros(256, np.float32)
+    kernel[(1,)](b, y)
+    exponent, mantissa = b.astype(int) >> 3 & 15, b.astype(int) & 7
+    wanted = np.where(exponent > 0, (8 + mantissa) * 2.0 ** (exponent - 18), mantissa * 2.0**-17)
+    np.testing.assert_array_equal(y, np.where(b > 127, -wanted, wanted))

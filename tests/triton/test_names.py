@@ -109,4 +109,4 @@ def test_a_missing_name_is_refused_with_what_to_write_instead() -> None:
 
     with pytest.raises(CompileError) as e:
         kernel[(1,)](np.zeros(1, np.float32))
-    assert e.value.code == "not-yet" and "other chips" in str(e.value.help)
+    assert e.value.code == "not-yet" and "bitcast=True" in str(e.value.help)

@@ -42,7 +42,8 @@ NOT_YET = {
         ("constexpr_type", "str_to_ty", "tensor_descriptor_type", "tuple_type"),
         "types are not made by hand",
     ),
-    "float8e4b15": "a format of other chips",
+    "float8e4b15": "load its bytes b as tl.uint8: "
+    "(((b & 0x80) << 8) | ((b & 0x7F) << 7)).to(tl.uint16).to(tl.float16, bitcast=True)",
     "float8e4b8": "a format of other chips",
     "float8e5b16": "a format of other chips",
 }

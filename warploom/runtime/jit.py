@@ -447,8 +447,7 @@ class JITFunction(KernelNames, Launched):
             return
         from warploom.sim.oracle import run
 
-        precision = call.knobs.default_dot_input_precision
-        key = call.specs, exact(call.constexprs), precision
+        key = call.specs, exact(call.constexprs), call.knobs
         request = Request(self.fn, call.specs, call.constexprs, call.knobs)
         func = self._interpreted.find(key, request.roots)
         if func is None:

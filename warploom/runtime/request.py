@@ -139,18 +139,18 @@ class Request:
 
     def translate(self, reads: Reads | None = None) -> Func:
         """The kernel at TILE, as the frontend makes it.  reads: a `reader()` that records what it reads."""
-        from warploom.frontend.targeted import PRECISION, TARGET
+        from warploom.frontend.targeted import KNOBS, TARGET
         from warploom.frontend.translate import translate
         from warploom.runtime.signature import facts_of, types_of
 
         types, facts = types_of(self.specs), facts_of(self.specs)
-        before = TARGET.set(self.target), PRECISION.set(self.knobs.default_dot_input_precision)
+        before = TARGET.set(self.target), KNOBS.set(self.knobs)
         try:
             func = translate(self.fn, types, dict(self.constexprs), facts, reads)
             return func.with_(name=self.name)
         finally:
             TARGET.reset(before[0])
-            PRECISION.reset(before[1])
+            KNOBS.reset(before[1])
 
     def lower(self) -> Lowered:
         """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory."""

@@ -351,6 +351,8 @@ class Machine:
             return self.slots[int(name[1:])]
         if name in self.registers:
             return self.registers[name]
+        if name == "%smid":
+            return np.asarray(0, np.uint64)
         negative = name.startswith("-")
         digits = name.lstrip("-")
         if digits[:2] in ("0f", "0F", "0d", "0D"):

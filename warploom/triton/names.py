@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from warploom.frontend.vocabulary import NOT_YET
 from warploom.runtime.doors import Module
-
-_BLACKWELL = "a format of other chips"
+from warploom.triton.language.extra import cuda, libdevice
 
 _NO_ORDER = "results of `can_reorder=True` keep their order"
 _PRECISION = "float32 by 'bf16x3' and 'bf16x6' is refused"
@@ -107,27 +106,17 @@ MODULES = {
         "signbit sin sinh sinpi sqrt sqrt_rd sqrt_rn sqrt_ru sqrt_rz sub_rd sub_rn sub_ru sub_rz tan "
         "tanh tgamma trunc uint2double_rn uint2float_rd uint2float_rn uint2float_ru uint2float_rz "
         "uint_as_float ull2double_rd ull2double_rn ull2double_ru ull2double_rz ull2float_rd "
-        "ull2float_rn ull2float_ru ull2float_rz y0 y1",
-        missing={
-            "jn": "write the recurrence from j0 and j1",
-            "rcp64h": "write 1 / x",
-            "yn": "write the recurrence from y0 and y1",
-        },
+        "ull2float_rn ull2float_ru ull2float_rz y0 y1 rcp64h",
+        missing=libdevice.INSTEAD,
     ),
     "triton.language.extra.cuda": Module(
-        "libdevice",
+        "libdevice num_threads num_warps",
         different={
             "gdc_launch_dependents": "nothing: launches overlap by the knob `pdl`",
             "gdc_wait": "nothing: a kernel waits for the one before it where it first reads",
+            "smid": "0 on the CPU",
         },
-        missing={
-            "convert_custom_float8_sm70": _BLACKWELL,
-            "convert_custom_float8_sm80": _BLACKWELL,
-            "globaltimer": "time launches on the host, or `compiled.timeline(…, measured=True)`",
-            "num_threads": "pass it as a constexpr",
-            "num_warps": "pass it as a constexpr",
-            "smid": "a program's index is tl.program_id",
-        },
+        missing=cuda.INSTEAD,
     ),
     "triton.testing": Module(
         "Benchmark Mark assert_close do_bench perf_report",

@@ -17,7 +17,7 @@ from warploom.frontend.language.core import builtin, method
 from warploom.frontend.language.math import exp
 from warploom.frontend.language.shape import axis_of, expand_dims, full, places_along, tile_of
 from warploom.frontend.refuse import one_of, refuse
-from warploom.frontend.targeted import PRECISION
+from warploom.frontend.targeted import KNOBS
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, accumulator, bf16, f16, f32, i32, u32
@@ -77,7 +77,7 @@ def dot(
     # Sums of wider products lose nothing.
     attrs: dict[str, Any] = {"max_imprecise": limit} if limit and operands.is_8bit_float else {}
     if operands == f32:
-        by_flag = {None: PRECISION.get(), False: "ieee"}
+        by_flag = {None: KNOBS.get().default_dot_input_precision, False: "ieee"}
         precision = input_precision or by_flag.get(allow_tf32, "tf32")
         _check_f32(precision)
         if precision == "ieee":

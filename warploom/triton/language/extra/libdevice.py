@@ -468,6 +468,20 @@ def mul24(x: Operand, y: Operand) -> Tensor:
     return calc("*", a, b)
 
 
+@builtin
+def rcp64h(x: Operand) -> Tensor:
+    """1 / x of a float64, about: the upper 32 bits of the quotient, the lower ones 0."""
+    near = _asm("rcp.approx.ftz.f64 $0, $1;", "dd", [current().cast(x, f64)], f64)
+    bits = calc("&", elementwise.to(near, i64, bitcast=True), -1 << 32)
+    return elementwise.to(bits, f64, bitcast=True)
+
+
+# Of names that are not here, what to write.
+INSTEAD = {
+    "jn": "write the recurrence from j0 and j1",
+    "yn": "write the recurrence from y0 and y1",
+}
+
 __all__ = [
     name
     for name, value in vars().items()

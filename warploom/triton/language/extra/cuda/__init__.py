@@ -2,10 +2,29 @@
 
 import sys
 
-from warploom.frontend.language.core import builtin
+from warploom.frontend.coerce import Tensor, current
+from warploom.frontend.language.core import Constexpr, builtin
+from warploom.frontend.targeted import KNOBS
+from warploom.ir.ops import arith
+from warploom.ir.types import i32
 from warploom.triton.language.extra import libdevice
 
-__all__ = ["gdc_launch_dependents", "gdc_wait", "libdevice"]
+__all__ = [
+    "gdc_launch_dependents",
+    "gdc_wait",
+    "libdevice",
+    "num_threads",
+    "num_warps",
+    "smid",
+]
+
+_BYTES = "load bytes b as tl.uint8, and take them apart by shifts: see tl.float8e4b15"
+# Of names that are not here, what to write.
+INSTEAD = {
+    "convert_custom_float8_sm70": _BYTES,
+    "convert_custom_float8_sm80": _BYTES,
+    "globaltimer": "time launches on the host, or `compiled.timeline(…, measured=True)`",
+}
 
 sys.modules[f"{__name__}.libdevice"] = libdevice
 
@@ -18,3 +37,23 @@ def gdc_wait() -> None:
 @builtin
 def gdc_launch_dependents() -> None:
     """Nothing: when the next kernel may start is the compiler's to say (the knob `pdl`)."""
+
+
+@builtin
+def smid() -> Tensor:
+    """The number of the multiprocessor that runs the program, an int32; 0 on the CPU."""
+    given = {"asm": "mov.u32 $0, %smid;", "constraints": "=r,r", "outputs": "i32"}
+    zero = current().const(0, i32)  # an operand is wanted
+    return current().emit(arith.inline_asm, zero, output=0, pack=1, **given)
+
+
+@builtin
+def num_warps() -> Constexpr:
+    """The knob `num_warps` of the launch, known while compiling."""
+    return Constexpr(KNOBS.get().num_warps)
+
+
+@builtin
+def num_threads() -> Constexpr:
+    """32 for each of `num_warps`."""
+    return Constexpr(32 * KNOBS.get().num_warps)
