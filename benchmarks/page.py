@@ -122,21 +122,6 @@ def faster(cases: Mapping[str, Mapping[str, Record]]) -> dict[str, float]:
     return found
 
 
-def forms() -> str:
-    """How good the choice between specialized and uniform code is."""
-    found = {
-        case: records["chosen"].median / min(r.median for r in records.values())
-        for case, records in current("forms").by_case().items()
-        if len(records) > 1
-    }
-    near = sum(r <= 1.02 for r in found.values())
-    worst = max(found, key=lambda case: found[case])
-    return (
-        f"Of {len(found)} launches measured in both forms, the chosen one is the faster, or within 2 % of "
-        f"it, in {near}; the worst takes {found[worst]:.2f} of the faster form's time ({worst})."
-    )
-
-
 def tool() -> str:
     """What launching and compiling cost."""
     found = current("host").by_case()
@@ -206,7 +191,6 @@ TABLES: dict[Path, dict[str, Callable[[], str]]] = {
         "standing": standing,
         "floors": floors,
         "others": others,
-        "forms": forms,
         "tool": tool,
         "targets": judged,
     },

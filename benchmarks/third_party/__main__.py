@@ -11,7 +11,7 @@ kind of launch that it makes is compiled.  With --simulate every kernel runs as 
 simulator, with tiny inputs, and is checked for deadlocks and races.  With a GPU it also runs on inputs of
 real size, where each kind of launch is compared with Triton's and timed beside it: the same text, arguments
 and configuration, in one process.  Every operator has a process of its own, with a time limit.  Operators
-that the output has are left out.
+that the output has are left out.  Beside the output lie its records (`benchmarks.records`).
 The libraries must be importable: liger-kernel 0.8.5, flash-linear-attention 0.6.0, einops.
 """
 
@@ -35,6 +35,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from benchmarks.measure import begun
+from benchmarks.records import Record, write
 
 CHOSEN = Path(__file__).with_name("configs.json")
 
@@ -226,11 +229,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         tuned = {k: c for f in read(args.out) for k, c in f.get("configs", {}).items()}
         CHOSEN.write_text(json.dumps(dict(sorted(tuned.items())), indent=1) + "\n")
         return 0
-    print("\n".join(summary(read(args.out))))
+    found = read(args.out)
+    if args.gpu:
+        report, run = begun("us")
+        report.records += records(found, run)
+        write(args.out.with_suffix(".records.jsonl"), report)
+    print("\n".join(summary(found)))
     return 0
 
 
 # ---- tables
+
+
+def records(found: Sequence[dict[str, Any]], run: str) -> Iterator[Record]:
+    """Of each operator the microseconds of all kinds of its launches together, forward and backward, by
+    either compiler; and which kind is slowest beside the other one's."""
+    for f in found:
+        timed = {one["kernel"]: one for one in sorted(f.get("launches", []), key=_slowness)}
+        both = [one for one in f.get("launches", []) if ratio(one)]
+        if not both:
+            continue
+        kernel, worst = next((k, one) for k, one in timed.items() if ratio(one))
+        least = f"least {ratio(worst):.2f}, {kernel.rpartition('/')[2]}" if len(both) > 1 else ""
+        for peer, name in (("warploom", "us"), ("Triton", "triton_us")):
+            total = sum(statistics.median(one[name]) for one in both)
+            error = "wrong" if f.get("right") is False else ""
+            config = f"{len(both)} kinds of launches; {least}" if peer == "warploom" else ""
+            yield Record(f["operator"], peer, run, [round(total, 1)], config=config, error=error)
+
+
+def _slowness(one: dict[str, Any]) -> float:
+    return ratio(one) or math.inf
 
 
 def line(found: dict[str, Any]) -> str:

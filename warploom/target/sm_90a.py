@@ -117,7 +117,7 @@ CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(
 # other wants, 84 of those that others load with it; a box is there 250 cycles after its bytes' time, in
 # kernels some 900 (what fits the GEMMs, uniform and specialized, and attention).  start, handover,
 # uniform_step and store_bytes were fitted to 49 pairs of launches, uniform and specialized (`python -m
-# benchmarks.choice`, benchmarks/results/forms.jsonl).  own_bytes: the rate above of lines that no other SM
+# benchmarks.choice`, whose results git has).  own_bytes: the rate above of lines that no other SM
 # wants.  memory_bytes: what products of 16 rows get of an H200's memory, 3.6 TB/s at 1.755 GHz
 # (docs/log/2026-11-23-mma-sync-beside-triton.md).  in_order_macs_16bit: of four warps; products of 4096³ keep
 # 1090 of them at the clock that their power allows.  cluster is assumed, not measured.
