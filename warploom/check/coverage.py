@@ -17,6 +17,7 @@ from functools import cached_property
 from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs
 from warploom.check.course import Courses
 from warploom.check.dependence import Condition, Source, in_words
+from warploom.check.jointly import Joint, joints
 from warploom.check.lengthen import Lengthening
 from warploom.check.recurrence import loop_name
 from warploom.check.report import Unproved
@@ -34,6 +35,7 @@ from warploom.sim.report import NeedsData, SimError, StepLimit
 
 MOST_WISHES = 10  # inputs that are tried to flip one condition
 FEW_WISHES = 3  # likewise, with a loop that is long
+MOST_TOGETHER = 4  # conditions of which all outcomes are run together
 MOST_PAIRS = 16  # pairs of conditions that are flipped together
 CHOICE_STEPS, MOST_OF_A_CHOICE = (
     10_000,
@@ -86,6 +88,7 @@ class Coverage:
         self.busy = cases[0]  # of these, the shortest in which each loop runs several times
         self._constant: dict[Condition, bool | None] = {}
         self._free: dict[int, bool] = {}  # by the class of conditions
+        self._apart: list[Joint] = []  # of which not all outcomes were run
         # Loops that were run for long with one outcome alone: why, and where.
         self._brief: list[tuple[str, Loc | None]] = []
 
@@ -100,6 +103,7 @@ class Coverage:
         self.search.begin()
         self._part()
         self._flip_pairs()
+        self._flip_together()
         self._fill()
         self.loops.lengthen()
         self._flip_all([c for c in unseen if self._seen(c)])
@@ -126,6 +130,12 @@ class Coverage:
         for reason, loc in self._brief:
             self._open(reason, loc)
         self._leave_loops()
+        for joint in self._apart:
+            reason = (
+                f"what the {joint.op.kind.name} means hangs on several conditions together, of which not all "
+                "outcomes were run together"
+            )
+            self._open(reason, joint.op.loc)
         for event, value, sources in self.dependence.operands:
             counts = self.dependence.counts(value)
             if sources & ~(Source.ITERATION | Source.ARGUMENT | Source.PROGRAM) or (
@@ -388,6 +398,30 @@ class Coverage:
         for one, other in itertools.islice(itertools.combinations(flipped, 2), MOST_PAIRS):
             for base in dict.fromkeys((self.search.longest, self.busy)):
                 self.search.run(base, one.and_(other))
+
+    def _flip_together(self) -> None:
+        """Runs all outcomes of conditions that choose one slot, phase or bound; keeps where it can't."""
+        for joint in joints(self.dependence):
+            conditions = [c for c in joint.conditions if not self._is_constant(c)]
+            every = itertools.product((True, False), repeat=len(conditions))
+            if len(conditions) > MOST_TOGETHER or not all(
+                self._run_with(list(zip(conditions, outcomes, strict=True))) for outcomes in every
+            ):
+                self._apart.append(joint)
+            if self.report.failures:
+                return
+
+    def _run_with(self, wanted: Sequence[tuple[Condition, bool]]) -> bool:
+        """Runs an input at which conditions come each to an outcome; whether one was found."""
+        base = self.search.longest
+        for wish in itertools.islice(
+            self.solver.making_each(wanted, base, Wish({}, {})), MOST_WISHES
+        ):
+            case, _ = self.search.made(base, wish)
+            if case is not None and all(self.solver.outcome(c, case, wish) == x for c, x in wanted):
+                self.search.run(base, wish)
+                return not self.search.is_over()
+        return False
 
     def _fill(self) -> None:
         """Other numbers in parts of the arrays that loops are counted by; where words decide iteration by

@@ -90,7 +90,7 @@ _BRANCHES = (control.for_, control.if_, control.while_)
 _REDUCING = (arith.idiv, arith.fast_div, arith.rem, arith.shr, arith.and_)
 
 
-def _asked(event: Op) -> tuple[Value, ...]:
+def asked(event: Op) -> tuple[Value, ...]:
     """The operands of an event that say what it does: barriers and slots, their numbers, phases, masks."""
     values = event.operands[:1] if event.kind is smem.shared_put else asked_without_data(event)
     return tuple(v for v in values if isinstance(v.type, (Scalar, Shared, Barriers)))
@@ -199,7 +199,7 @@ class Dependence:
                 pending.extend((v, event) for v in control.deciding(o))
 
         for event in self.events:
-            pending += [(v, event) for v in _asked(event)]
+            pending += [(v, event) for v in asked(event)]
             at = around[event]
             while at is not None:
                 if at.kind in _BRANCHES:
@@ -256,7 +256,7 @@ class Dependence:
         """The slots, phases, ranks and masks of events that inputs decide by more than conditions do."""
         found = []
         for event in self.events:
-            for v in _asked(event):
+            for v in asked(event):
                 sources = self._through(v)
                 if sources:
                     found.append((event, v, sources))
@@ -478,6 +478,11 @@ class Dependence:
             not any(ops & ends for ops in tasks) or all(ops & ends for ops in tasks)
             for tasks in at_once
         )
+
+    def is_cursor(self, v: Value) -> bool:
+        """Is it made from a ring's cursor?"""
+        behind = closure([v], self.flow_of)
+        return any(x in self.made and self.made[x].kind is task.ring_next for x in behind)
 
     def is_one_of_many(self, v: Value) -> bool:
         """Whether agents that run one op have different values there: replicas, CTAs of a cluster."""

@@ -23,8 +23,11 @@ from warploom.ir.types import Scalar
 
 SAMPLES = 4096
 LARGEST, SMALLEST = 1 << 14, 64  # constants for which samples say something
+FINEST = 256  # parts, by remainders and bits, in each of which there are several samples
 NEGATIVE = 0.25  # of numbers that may be
 FEWEST = SAMPLES // 64  # of them that must be valid to say something
+
+_ON_BITS = (arith.rem, arith.and_, arith.or_, arith.xor)
 
 
 @dataclass
@@ -146,6 +149,27 @@ class Drawn:
             return None
         seen = np.broadcast_to(found, (SAMPLES,))[inputs.valid]
         return bool(seen[0]) if (seen == seen[0]).all() else None
+
+    def says_little(self, loop: Op, other: Op) -> bool:
+        """Do many inputs say little of whether a loop runs as often as another one?  So it is where it alone
+        is made of remainders and bits, by constants that are many together, or of large constants."""
+        parts, kinds = 1, self.dependence.alike_in_loops
+        shared = {kinds.get(x) for x in closure(control.deciding(other), self._flow_of)} - {None}
+        for x in closure(control.deciding(loop), self._flow_of):
+            o = self.dependence.made.get(x)
+            if (
+                o is None
+                or kinds.get(x) in shared
+                or not isinstance(x.type, Scalar)
+                or not x.type.dtype.is_int
+            ):
+                continue
+            if o.kind is arith.const and abs(o.attrs["value"]) > LARGEST:
+                return True
+            if o.kind in _ON_BITS and x.type.dtype.kind != "bool":
+                by = (self.sums.constant(y) for y in o.operands)
+                parts *= max([1, *(abs(n) for n in by if n is not None)])
+        return parts > FINEST
 
     def trips_at_many(
         self, loops: Sequence[Op], case: Case, is_last: bool = False

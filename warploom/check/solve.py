@@ -110,6 +110,17 @@ class Solver:
                 if Source.ITERATION in sources or self._comes_to(v, wanted, case, both):
                     yield both
 
+    def making_each(
+        self, wanted: Sequence[tuple[Condition, bool]], case: Case, wish: Wish
+    ) -> Iterator[Wish]:
+        """What an input must have for several conditions to come each to an outcome, perhaps."""
+        if not wanted:
+            yield wish
+            return
+        (condition, outcome), *others = wanted
+        for one in itertools.islice(self._making(condition.value, outcome, case, wish), FEW):
+            yield from self.making_each(others, case, one)
+
     def _comes_to(self, v: Value, wanted: bool, case: Case, wish: Wish) -> bool:
         """Whether an i1 is so at an input with what is wished for; yes where that can't be told."""
         found = self.values(v, self.steering.changed(case, wish.numbers), self._ids(wish))

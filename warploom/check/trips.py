@@ -24,6 +24,7 @@ import numpy as np
 from warploom.check.cases import Case
 from warploom.check.dependence import Dependence, Source
 from warploom.check.drawn import Drawn
+from warploom.check.sums import added
 from warploom.check.values import Wish
 from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, task
@@ -81,6 +82,8 @@ def compared(dependence: Dependence, drawn: Drawn, case: Case) -> Compared:
                 )
                 if any(o.kind is control.while_ and o not in counts for o in pair)
             ]
+            found.unlike += _agreeing(mine, theirs, counts, dependence, drawn)
+            found.unlike += _agreeing(theirs, mine, counts, dependence, drawn)
     return found
 
 
@@ -110,6 +113,37 @@ def _alone(
             found.append(o)
         left[often(o)] = max(0, left[often(o)] - 1)
     return found
+
+
+def _agreeing(
+    mine: list[list[Op]],
+    theirs: list[list[Op]],
+    counts: dict[Op, Any],
+    dependence: Dependence,
+    drawn: Drawn,
+) -> Iterator[tuple[Op, Op]]:
+    """My loops that run as often as some of theirs at many inputs, where these say little of them and none of
+    theirs is counted by the same computation."""
+
+    def computed(o: Op) -> set[object]:
+        kinds = dependence.alike_in_loops
+        found: set[object] = {("values", o.kind, *(kinds[v] for v in control.deciding(o)))}
+        if o.kind is control.for_:
+            first, end, step = map(drawn.sums.linear, o.operands[:3])
+            span = added(end, first, -1)
+            found |= {("sums", frozenset(span.items()), frozenset(step.items()))}
+        return found
+
+    every = list(itertools.chain(*theirs))
+    shown = set[object]().union(*map(computed, every))
+    ids = {o.id for o in every} - {""}
+    totals = {total: loops[-1] for loops, total in _windows(theirs, counts)}
+    for loops, total in _windows(mine, counts):
+        for o in loops if total in totals else ():
+            if o.id in ids or not shown.isdisjoint(computed(o)):
+                continue
+            if drawn.says_little(o, totals[total]):
+                yield o, totals[total]
 
 
 def _may_part(dependence: Dependence, one: Op, other: Op) -> bool:
