@@ -14,6 +14,7 @@ from warploom.ir.core import Func
 from warploom.ir.ops import task
 from warploom.ir.rewrite import with_ops
 from warploom.language import float32, int32
+from warploom.sim.report import SimError
 
 
 class Phases(Script):
@@ -128,3 +129,46 @@ def test_a_missing_barrier_between_phases_is_a_race() -> None:
     func = Phases().compile(["*fp32:16", "*fp32:16", "i32:16"]).placed
     assert synced(func) == [True, True, True]
     assert check(parted(func)).verdict is Verdict.BROKEN
+
+
+class Promised(Script):
+    """A promise of all threads stands before, between or after groups, without a barrier of its own."""
+
+    def __init__(self, where: int, divisor: int = 2):
+        super().__init__()
+        self.where, self.divisor = where, divisor
+
+    def __call__(self, x_ptr: ~float32, n: int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 2
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n])
+        done = self.mbarrier.alloc([1])
+        if self.where == 0:
+            self.assume(n % self.divisor == 0)
+        with self.thread_group(0, 32), self.single_thread():
+            if n % 2 == 0:
+                self.mbarrier.arrive(done)
+        if self.where == 1:
+            self.assume(n % self.divisor == 0)
+        with self.thread_group(32, 32):
+            self.mbarrier.wait(done, 0)
+            self.store_global(g_x, self.load_global(g_x, offsets=[0], shape=[32]) * 2.0, offsets=[0])
+        if self.where == 2:
+            self.assume(n % self.divisor == 0)
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_a_promise_needs_no_barrier(where: int) -> None:
+    """And restricts the inputs: without it, or with another one, the program hangs for odd n."""
+    x = np.ones(32, np.float32)
+    Promised(where)(x, 32)
+    assert (x == 2).all()
+    with pytest.raises(SimError) as broken:
+        Promised(where)(x, 31)
+    assert broken.value.code == "assume"
+    for script, verdict in (
+        (Promised(where), Verdict.PROVED),
+        (Promised(where, 3), Verdict.BROKEN),
+        (Promised(3), Verdict.BROKEN),
+    ):
+        assert check(script.compile(["*fp32:16", "i32"]).placed).verdict is verdict

@@ -145,7 +145,7 @@ class _Split:
             phase.code.append(o)
 
     def _is_entry(self, o: Op) -> bool:
-        """Numbers computed from numbers."""
+        """Numbers computed from numbers, and what is promised of them."""
         values = (*o.operands, *(v for r in o.regions for v in free_values(r)))
         if any(v in self.local for v in values):
             return False
@@ -153,7 +153,7 @@ class _Split:
         made = (v for i in (o, *inner) for v in i.results)
         if any(isinstance(v.type, Tile | InFlight) for v in made):
             return False
-        if is_pure(o):
+        if is_pure(o) or o.kind is control.assume:
             return True
         reads = o.kind.effect is Effect.READ and not o.regions
         return reads and len(self.phases) == 1 and not self.phases[0].code
