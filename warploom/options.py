@@ -2,10 +2,10 @@
 
 | variable | value | meaning |
 |---|---|---|
-| WARPLOOM_DUMP | `<pass>` or `all` | write the IR after that pass (after every pass) |
+| WARPLOOM_DUMP | `<pass>` or `all` | write the IR of what is compiled then after that pass (every pass) |
 | WARPLOOM_VERIFY | 0, 1 | verify the IR after every pass (default), or never |
 | WARPLOOM_SIM | 0, 1 | a call on NumPy arrays runs the simulator instead of the oracle |
-| WARPLOOM_KEEP | `<dir>` | keep IR, CUDA, PTX and cubin of each kernel there |
+| WARPLOOM_KEEP | `<dir>` | keep IR, CUDA, PTX and cubin there of each kernel that is compiled then |
 | WARPLOOM_CACHE | `<dir>` or `off` | where kernels are cached (default: `$XDG_CACHE_HOME/warploom`) |
 | WARPLOOM_CACHE_SIZE | `500M`, `2G` … | what the cache may take of the disk (default: 2G) |
 | WARPLOOM_TIMELINE | `<file>` | write the timeline of a simulated call there |

@@ -165,10 +165,10 @@ def start(code: str, *arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)])
 
 
-def test_six_writers_never_show_a_torn_entry(tmp_path: Path) -> None:
+def test_sixteen_writers_never_show_a_torn_entry(tmp_path: Path) -> None:
     """They write one key and their own, and evict each other's entries."""
-    writers = [start(WRITER, tmp_path, me) for me in "abcdef"]
-    assert [w.wait(300) for w in writers] == [0] * 6
+    writers = [start(WRITER, tmp_path, me) for me in "abcdefghijklmnop"]
+    assert [w.wait(300) for w in writers] == [0] * 16
     left = [p for p in tmp_path.rglob("*") if p.name.startswith(UNFINISHED)]
     assert left == []
     assert sum(e.size for e in entries(tmp_path)) < 2 << 20  # the limit, and a sweep's distance
