@@ -152,7 +152,9 @@ class Promised(Script):
             self.assume(n % self.divisor == 0)
         with self.thread_group(32, 32):
             self.mbarrier.wait(done, 0)
-            self.store_global(g_x, self.load_global(g_x, offsets=[0], shape=[32]) * 2.0, offsets=[0])
+            self.store_global(
+                g_x, self.load_global(g_x, offsets=[0], shape=[32]) * 2.0, offsets=[0]
+            )
         if self.where == 2:
             self.assume(n % self.divisor == 0)
 

@@ -152,3 +152,27 @@ def test_a_seed_is_an_integer(seed: Any) -> None:
 def test_max_states_is_a_count(states: Any) -> None:
     with pytest.raises(LaunchError, match=r"max_states=.* is not an integer from 0 on"):
         variant("*fp32", "*fp32", "i32", "fp32").check(max_states=states)
+
+
+@wl.jit
+def added(x: Any, out: Any, n: Any = 24, by: Any = 2.0, BLOCK: tl.constexpr = 64) -> None:
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n, other=0.0) + by, mask=at < n)
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    x, out = floats(64), floats(64)
+    compiled = added.compile_for(x, out, grid=(1,))
+    for ask in (compiled.simulate, compiled.timeline, compiled.check):
+        ask(x, out, grid=(1,))
+    assert (out[:24] == 2).all() and (out[24:] == 0).all()
+    compiled.simulate(x, out, 24, 3.0, grid=(1,))
+    assert out[0] == 3
+    compiled[(1,)](x, out, 24)
+    assert out[0] == 2
+    with pytest.raises(LaunchError, match="1 arguments for the 4 of this variant"):
+        compiled.simulate(x, grid=(1,))
+    with pytest.raises(
+        LaunchError, match=r"n of added: 24, and this variant is compiled for .* 16"
+    ):
+        added.compile_for(x, out, 16, grid=(1,)).simulate(x, out, grid=(1,))

@@ -10,12 +10,12 @@ from warploom.errors import CompileError, LaunchError, format_message
 from warploom.ir.core import Func
 from warploom.runtime.args import CPU, Field
 from warploom.runtime.cache import default_cache, digest, own_sources
+from warploom.runtime.introspection import Introspection
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import warn
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import workspaces_of
-from warploom.runtime.values import fields_for
 from warploom.runtime.workspace import asked_for, on_host
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def _places(fields: Sequence[Field]) -> tuple[Place | None, ...]:
     return tuple(None if a is None else Place(a.pointer, *a.bytes_range()) for a in arrays)
 
 
-def launch_of_values(kernel: Kernel, args: Sequence[Any], grid: Any) -> Case | None:
+def launch_of_values(kernel: Introspection, args: Sequence[Any], grid: Any) -> Case | None:
     """The launch of a compiled kernel with these run-time arguments.  Raises LaunchError."""
-    return launch_of(kernel.placed, fields_for(kernel.placed, kernel.request.specs, args), grid)
+    return launch_of(kernel.placed, kernel.fields_of(args), grid)
 
 
 def check_first_launch(kernel: Kernel, fields: Sequence[Field]) -> None:

@@ -22,7 +22,6 @@ from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.plan import LaunchPlan
 from warploom.runtime.request import Request
-from warploom.runtime.values import fields_for
 from warploom.schedule.resources import Headroom
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class CompiledKernel(Introspection):
         """
         from warploom.sim.modes import simulate_in_mode
 
-        values = [f.on_host for f in fields_for(self.placed, self.request.specs, args)]
+        values = [f.on_host for f in self.fields_of(args)]
         return simulate_in_mode(
             self.lowered.written,
             self.placed,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from warploom.runtime.args import Field
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import grid_sizes
-from warploom.runtime.values import fields_for
+from warploom.runtime.values import completed, fields_for
 
 
 class Asm(Mapping[str, Any]):
@@ -64,6 +65,12 @@ class Introspection(Kernel):
         told |= {"num_warps": self.plan.threads // 32, "target": self.request.target}
         return SimpleNamespace(**{**vars(self.request.knobs), **told})
 
+    def fields_of(self, args: Sequence[Any]) -> list[Field]:
+        """`fields_for` of run-time arguments; what is left out at the end has its default.  Raises
+        LaunchError `variant-argument`."""
+        specs = self.request.specs
+        return fields_for(self.placed, specs, completed(self.request, args))
+
     def _init_handles(self) -> None:
         """Nothing: resources are known, and code is loaded at the first launch."""
 
@@ -79,7 +86,7 @@ class Introspection(Kernel):
             fixed = dict(self.request.constexprs)
             names = [p.name for p in parameters(self.request.fn)]
             args = tuple(a for n, a in zip(names, args, strict=False) if n not in fixed)
-        fields = fields_for(self.placed, self.request.specs, args)
+        fields = self.fields_of(args)
         device = next((f.array.device for f in fields if f.array is not None), -1)
         if device < 0:
             from warploom.sim.oracle import run

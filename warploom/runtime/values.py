@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from inspect import Parameter
 from typing import Any
 
 from warploom.errors import LaunchError
@@ -65,6 +66,19 @@ def first_overlap(
         if i != j and x and y and x[0] < y[1] and y[0] < x[1]:
             return i, j
     return None
+
+
+def completed(request: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """The run-time arguments of a variant, with the defaults of those that are left out at the end."""
+    from warploom.frontend.source import parameters
+
+    missing = len(request.specs) - len(flat(args))
+    if missing <= 0:
+        return args
+    fixed = dict(request.constexprs)
+    rest = [p.default for p in parameters(request.fn) if p.name not in fixed and not p.constexpr]
+    left_out = rest[-missing:]
+    return args if Parameter.empty in left_out else (*args, *left_out)
 
 
 def flat(args: Iterable[Any]) -> list[Any]:
