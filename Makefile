@@ -11,7 +11,10 @@ MYPY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/warploom-mypy
 
 N ?= 1000
 
-.PHONY: demo test test-all test-gpu coverage release-check check mutants fuzz spills bench clean
+# Those with the libraries, in an environment of their own: PyTorch and its friends are no part of the usual one.
+LIBRARIES := .venv-libraries
+
+.PHONY: demo test test-all test-gpu test-libraries coverage release-check check mutants fuzz spills bench clean
 
 demo: $(VENV)/.ready  ## simulate, check, explain and draw a specialized GEMM; leaves figures in out/
 	$(PYTHON) -m warploom demo --out out
@@ -21,6 +24,9 @@ test: $(VENV)/.ready  ## all tests that need no GPU
 
 test-all: $(VENV)/.ready  ## the same with the thorough ones, each program simulated in every order of events instead of one by the test's name
 	TESTS_ORDERS=all $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
+
+test-libraries: $(LIBRARIES)/.ready  ## the tests that need PyTorch, liger-kernel or flash-linear-attention (the extra `libraries`)
+	$(LIBRARIES)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" $$(grep -rl importorskip tests --include='test_*.py')
 
 coverage: $(VENV)/.ready  ## lines and branches that `make test` runs; twice its time
 	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --cov --cov-report=term
@@ -51,6 +57,12 @@ spills: $(VENV)/.ready  ## every variant of the GEMM through ptxas: what spills,
 bench: $(VENV)/.ready  ## GEMM beside its peers (needs a GPU, torch and triton)
 	$(PYTHON) -m benchmarks gemm --out out/gemm.jsonl
 
+$(LIBRARIES)/.ready: pyproject.toml
+	@test -n "$(BASE_PYTHON)" || { echo "No Python >= 3.11 found: make BASE_PYTHON=/path/to/it"; exit 1; }
+	test -x $(LIBRARIES)/bin/python || $(BASE_PYTHON) -m venv $(LIBRARIES)
+	$(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,libraries]'
+	touch $@
+
 # Built again whenever the dependencies may have changed.
 $(VENV)/.ready: pyproject.toml
 	@test -n "$(BASE_PYTHON)" || { echo "No Python >= 3.11 found: make BASE_PYTHON=/path/to/it"; exit 1; }
@@ -60,4 +72,4 @@ $(VENV)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LIBRARIES) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,9 +1,15 @@
 """Persistent products: by pointers, by descriptors that the host makes (a config's hook gives them their block),
-and by descriptors made in the kernel, the result stored in halves.  B is N×K."""
+and by descriptors made in the kernel, the result stored in halves.  B is N×K.  Proton profiles them beside cuBLAS."""
+
+import os
+import tempfile
 
 import torch
 import triton
 import triton.language as tl
+import triton.profiler as proton
+import triton.profiler.viewer as proton_viewer
+from triton._C.libtriton import nvidia
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -185,3 +191,24 @@ def check(device="cuda", n=512):
     c.zero_()
     own_descriptors_kernel[grid](a, b, c, m, n, k, **block, num_warps=8)
     torch.testing.assert_close(c, want, atol=2e-2, rtol=1e-2)
+    profile(a, b, c, lambda: own_descriptors_kernel[grid](a, b, c, m, n, k, **block, num_warps=8))
+
+
+def profile(a, b, c, launch):
+    """Launches a product and cuBLAS's under a session of Proton, and prints what it found."""
+    (m, k), n = a.shape, b.shape[0]
+    cublas = nvidia.cublas.CublasLt(torch.empty(32 << 20, device=a.device, dtype=torch.uint8))
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "matmul")  # noqa: PTH118 - as it is written
+        session = proton.start(name, hook="triton")
+        proton.deactivate(session)
+        launch()
+        proton.activate(session)
+        for _ in range(2):
+            launch()
+            sizes = {"bytes": 2 * (m * k + n * k + m * n), "flops16": 2.0 * m * n * k}
+            with proton.scope(f"cublas [M={m}, N={n}, K={k}]", sizes):
+                cublas.matmul(a, b, c)
+        proton.finalize(session)
+        tree, metrics = proton_viewer.parse(["time/ms"], f"{name}.hatchet")
+        proton_viewer.print_tree(tree, metrics)

@@ -54,7 +54,10 @@ def test_the_tables_hold_what_an_installed_triton_exports() -> None:
     if triton.__version__ != "3.6.0":
         pytest.skip("another version")
     for module, table in MODULES.items():
-        package = pkgutil.resolve_name(module)
+        try:
+            package = importlib.import_module(module)
+        except ModuleNotFoundError:  # an object, whose names no list has
+            continue
         wanted = getattr(package, "__all__", None)
         if wanted is not None:
             assert not set(wanted) - set(table.all), module
