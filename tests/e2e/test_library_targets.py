@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import warploom as wl
 from tests import launches
 from tests.e2e import road
+from tests.e2e import test_split_k as split_k
 from tests.e2e.library_products import IN_ORDER, LibraryProduct
 from tests.e2e.test_attention import arguments, close
 from tests.e2e.test_targets import TWINS
@@ -23,6 +25,7 @@ from warploom.kernels.attention import (
     grid_of,
 )
 from warploom.kernels.gemm import GEMM_IN_ORDER_CONFIGS, gemm
+from warploom.kernels.split_k import SPLIT_K_IN_ORDER_CONFIGS, gemm_split_k, short_gemm
 from warploom.runtime.binding import make_knobs
 from warploom.target import TARGETS, Target
 
@@ -91,6 +94,29 @@ def test_attention(target: Target, case: tuple[int, bool, int]) -> None:
     assert report.ok, str(report)
 
 
+SHORT = list(pairs(OTHERS, SPLIT_K_IN_ORDER_CONFIGS))
+
+
+@pytest.mark.parametrize(
+    ("target", "config"), sample(SHORT, lambda c: (c.kwargs["BLOCK_M"], c.kwargs["BLOCK_N"]))
+)
+def test_a_product_of_few_rows(target: Target, config: wl.Config) -> None:
+    rows, split = config.kwargs["BLOCK_M"], config.kwargs["SPLIT_K"]
+    args, _, grid, want = split_k.arguments(
+        rows + 3, 150, 1000, rows, split, BF16, np.float32, "rc", **dict(config.kwargs)
+    )
+    meta = {**config.all_kwargs, "target": target.name, "strict": True}
+    made = road.compile_for(gemm_split_k, args, grid, meta)
+    for order in road.default_orders():
+        args[2][...] = np.nan
+        made.simulate(*args, grid=grid, order=order, seed=1)
+        assert np.array_equal(args[2], want) and not args[4].any(), order
+    assert made.resources.problems() == ()
+    assert {c.depth for c in made.schedule.channels} == {config.num_stages}
+    report = made.check(*args, grid=(*grid, 1))
+    assert report.ok, str(report)
+
+
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("target", OTHERS, ids=lambda t: t.name)
 def test_entries_compile_for_the_target_asked_for(target: Target) -> None:
@@ -101,6 +127,10 @@ def test_entries_compile_for_the_target_asked_for(target: Target) -> None:
     first = GEMM_IN_ORDER_CONFIGS[0].all_kwargs
     assert {c.depth for c in made.schedule.channels} == {first["num_stages"]}
     assert made.request.knobs == make_knobs({k: v for k, v in first.items() if not k.isupper()})
+    short = ["*bf16:16"] * 3 + ["*fp32:16", "*i32:16"] + ["i32:16"] * 3 + strides
+    made = short_gemm.compile(short, target=target.name)
+    assert not made.schedule.specialized
+    assert {c.depth for c in made.schedule.channels} == {SPLIT_K_IN_ORDER_CONFIGS[0].num_stages}
     pointers = ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16"]
     shape = {"D": 64, "CAUSAL": False, "GQA_GROUP": 1, "LSE": True}
     made = attention.compile([*pointers, "i32", "i32", "i32", "fp32"], shape, target=target.name)

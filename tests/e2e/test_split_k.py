@@ -15,12 +15,16 @@ from tests.pairwise import every
 from warploom.errors import LaunchError
 from warploom.kernels.split_k import (
     SPLIT_K_CONFIGS,
+    SPLIT_K_IN_ORDER_CONFIGS,
     gemm_split_k,
     programs,
     short_gemm,
     workspace,
     worth_trying,
 )
+from warploom.target import SM_90A
+from warploom.target.sm_80 import SM_80
+from warploom.target.sm_86 import SM_86
 
 # M, N, K, BLOCK_M, SPLIT_K, dtypes, orders in memory: nothing divides anything where it need not
 CASES = {
@@ -34,14 +38,14 @@ CASES = {
 
 
 def arguments(
-    m: int, n: int, k: int, rows: int, split: int, dtype: Any, out: Any, orders: str
+    m: int, n: int, k: int, rows: int, split: int, dtype: Any, out: Any, orders: str, **tile: int
 ) -> Any:
-    """(arguments, constexprs, grid, what C has to be)"""
+    """(arguments, constexprs, grid, what C has to be); tile: other blocks than of 64"""
     a, b = stored(ints(m, k, dtype=dtype), orders[0]), stored(ints(k, n, dtype=dtype), orders[1])
     c = np.full((m, n), np.nan, out)
-    meta = {"BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": 64, "SPLIT_K": split}
+    meta = {"BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": 64, "SPLIT_K": split, **tile}
     grid = programs(m, n)(meta)
-    parts = np.full(math.prod(grid) * rows * 64, np.nan, np.float32)
+    parts = np.full(math.prod(grid) * rows * meta["BLOCK_N"], np.nan, np.float32)
     args = (a, b, c, parts, np.zeros(grid[0], np.int32), m, n, k, *strides(a, b, c))
     return args, meta, grid, (a.astype(np.float64) @ b.astype(np.float64)).astype(out)
 
@@ -91,6 +95,14 @@ def test_k_is_split_where_the_grid_is_short(m: int, n: int, splits: set[int]) ->
         tiles, split = programs(m, n)(dict(c.kwargs))
         assert tiles <= counts
         assert split == 1 or tiles * split * c.kwargs["BLOCK_M"] * c.kwargs["BLOCK_N"] <= parts
+
+
+def test_each_chip_has_configs_of_its_own() -> None:
+    """20 rows of 4096 columns are 64 tiles: two programs each on sm_80, none more on sm_86's 84."""
+    for target, parts in ((SM_90A, 128), (SM_80, 1), (SM_86, 1)):
+        assert workspace(20, 4096, target.name) == (parts * 32 * 64 if parts > 1 else 1, 64)
+    assert workspace(20, 2048, "sm_80")[0] == workspace(20, 2048, "sm_86")[0] == 64 * 32 * 64
+    assert short_gemm.configs_for(SM_80) == tuple(SPLIT_K_IN_ORDER_CONFIGS)
 
 
 def test_its_workspace_is_looked_at() -> None:

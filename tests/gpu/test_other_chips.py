@@ -13,6 +13,7 @@ import warploom as wl
 from corpus import catalog
 from corpus.in_order import CASES as IN_ORDER
 from tests.e2e import road
+from tests.e2e import test_split_k as split_k
 from tests.e2e.corpus.judging import arrays, copies
 from tests.e2e.library_products import IN_ORDER as PRODUCTS
 from tests.e2e.library_products import LibraryProduct
@@ -22,6 +23,7 @@ from tests.explicit.products import BF16
 from tests.gpu.probe import needs_gpu
 from tests.gpu.ptx import launch
 from warploom.kernels.attention import ATTENTION_IN_ORDER_CONFIGS, attention_forward, grid_of
+from warploom.kernels.split_k import SPLIT_K_IN_ORDER_CONFIGS, gemm_split_k
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.launch import driver
 from warploom.target.sm_80 import SM_80
@@ -118,3 +120,17 @@ def test_attention_of_the_library(chip: str, case: tuple[int, bool, int]) -> Non
             args[3][...] = np.nan
             launch(driver(), compiled, args, grid)
             close(args, causal)
+
+
+@on_chips(SPLIT_K_IN_ORDER_CONFIGS, lambda config: False)
+def test_a_product_of_few_rows(chip: str, case: wl.Config) -> None:
+    rows, split = case.kwargs["BLOCK_M"], case.kwargs["SPLIT_K"]
+    args, _, grid, want = split_k.arguments(
+        rows + 3, 1000, 3000, rows, split, BF16, np.float32, "rc", **dict(case.kwargs)
+    )
+    meta = {**case.all_kwargs, "target": chip, "strict": True}
+    compiled = gemm_split_k.compile_for(*args, grid=grid, **meta)
+    for _ in range(20):
+        args[2][...] = np.nan
+        launch(driver(), compiled, args, grid)
+        assert np.array_equal(args[2], want) and not args[4].any()

@@ -155,6 +155,11 @@ class Given:
                     )
 
 
+def target_at(device: int) -> Target:
+    """What calls with arrays on a device are compiled for: on the CPU the default."""
+    return DEFAULT if device == CPU else target_of(device)
+
+
 def label(name: str) -> str:
     """A parameter as its caller calls it."""
     return name.removesuffix("_ptr")
@@ -214,9 +219,9 @@ class Entry(Autotuner):
         return super().choose(grid, args, kwargs)
 
     def _first(self, target: str | None) -> Config:
-        return self._for(DEFAULT if target is None else named(target))[0]
+        return self.configs_for(DEFAULT if target is None else named(target))[0]
 
-    def _for(self, target: Target) -> tuple[Config, ...]:
+    def configs_for(self, target: Target) -> tuple[Config, ...]:
         """The configs for chips like the target, or all where it has none of its own."""
         at = len(self.configs) - self._in_order
         mine = self.configs[:at] if target.matrix_units[0].is_async else self.configs[at:]
@@ -226,4 +231,4 @@ class Entry(Autotuner):
         device = self.kernel.device_of(
             self.kernel.bind(args, self._with(self.configs[0], args, kwargs))
         )
-        return self._for(DEFAULT if device == CPU else target_of(device))
+        return self.configs_for(target_at(device))

@@ -17,13 +17,15 @@ docs/log/2026-11-24-products-of-few-rows.md).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import warploom as wl
 import warploom.language as tl
-from warploom.kernels.entry import Entry, Given
+from warploom.kernels.entry import Entry, Given, target_at
 from warploom.kernels.gemm import check_gemm
-from warploom.target import DEFAULT
+from warploom.runtime.args import device_among
+from warploom.target import DEFAULT, Target, named
 
 APART: tl.constexpr = tl.constexpr(5)  # steps between the first ones of neighbouring tiles
 
@@ -105,6 +107,20 @@ SPLIT_K_CONFIGS = [
 ]
 
 
+def in_order_config(m: int, n: int, k: int, split: int, depth: int) -> wl.Config:
+    """The same for chips whose products are done in registers, in order: so many stages."""
+    tile = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "SPLIT_K": split}
+    return wl.Config(tile, num_stages=depth, num_consumer_groups=0)
+
+
+# In 99 KB of shared memory and without spills on sm_80 to sm_120a (test_library_targets.py); not timed there.
+SPLIT_K_IN_ORDER_CONFIGS = [
+    *(in_order_config(16, 64, 128, split, 4) for split in (1, 2, 4, 8)),
+    *(in_order_config(16, 128, 64, split, 5) for split in (1, 2, 4, 8)),
+    *(in_order_config(32, 64, 128, split, 4) for split in (1, 2, 4, 8)),
+]
+
+
 def programs(m: int, n: int) -> Any:
     """A grid function: tiles of C by parts of K."""
 
@@ -117,20 +133,27 @@ def programs(m: int, n: int) -> Any:
 
 def worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> list[wl.Config]:
     """Of these configs those of the fewest rows that hold `args["M"]` (else of the most), whose programs run
-    all at once; where none's do, those that don't split."""
-    m, n = args["M"], args["N"]
+    all at once on the GPU where the arrays are; where none's do, those that don't split."""
+    return _worth_trying(configs, args["M"], args["N"], target_at(device_among(args.values())))
+
+
+def _worth_trying(
+    configs: Sequence[wl.Config], m: int, n: int, target: Target
+) -> list[wl.Config]:
     heights = sorted({c.kwargs["BLOCK_M"] for c in configs})
     rows = next((rows for rows in heights if m <= rows), heights[-1])
     mine = [c for c in configs if c.kwargs["BLOCK_M"] == rows]
-    fit = [c for c in mine if math.prod(programs(m, n)(dict(c.kwargs))) <= DEFAULT.multiprocessors]
+    fit = [c for c in mine if math.prod(programs(m, n)(dict(c.kwargs))) <= target.multiprocessors]
     return fit or [c for c in mine if c.kwargs["SPLIT_K"] == 1]
 
 
-def workspace(m: int, n: int) -> tuple[int, int]:
-    """(elements of f32, elements of i32): `parts_ptr` and `counts_ptr` of `short_gemm` at these sizes.  The
-    latter are 0 before the first product, and need not be set again."""
+def workspace(m: int, n: int, target: str = DEFAULT.name) -> tuple[int, int]:
+    """(elements of f32, elements of i32): `parts_ptr` and `counts_ptr` of `short_gemm` at these sizes, on
+    GPUs of this target.  The latter are 0 before the first product, and need not be set again.  Raises
+    CompileError where there is no such target."""
     parts = counts = 1
-    for c in worth_trying(SPLIT_K_CONFIGS, {"M": m, "N": n}):
+    chip = named(target)
+    for c in _worth_trying(short_gemm.configs_for(chip), m, n, chip):
         tiles, split = programs(m, n)(dict(c.kwargs))
         counts = max(counts, tiles)
         if split > 1:
@@ -141,12 +164,13 @@ def workspace(m: int, n: int) -> tuple[int, int]:
 def check_short_gemm(given: Given) -> None:
     """As `check_gemm`, and a workspace apart from the matrices.  Raises LaunchError."""
     check_gemm(given)
-    needed = workspace(given.number("M"), given.number("N"))
+    target = target_at(device_among(given.named.values())).name
+    needed = workspace(given.number("M"), given.number("N"), target)
     for name, dtype, size in zip(("parts_ptr", "counts_ptr"), ("f32", "i32"), needed, strict=True):
         found = given.array(name, (dtype,))
         given.dense(name, (math.prod(found.shape),), (dtype,))
         if math.prod(found.shape) < size:
-            help = "allocate what workspace(M, N) says"
+            help = f"allocate what workspace(M, N, {target!r}) says"
             raise given.refuse(name, f"of shape {found.shape}", f"{size} elements", help)
     given.apart("c_ptr", "parts_ptr", "counts_ptr")
 
@@ -158,5 +182,6 @@ short_gemm = Entry(
     configs=SPLIT_K_CONFIGS,
     key=["M", "N", "K", "stride_ak", "stride_bk"],
     prune_configs_by={"early_config_prune": worth_trying},
+    in_order=SPLIT_K_IN_ORDER_CONFIGS,
 )
 """`gemm_split_k`, tuned: `short_gemm[programs(M, N)](a, b, c, parts, counts, M, N, K, *strides)`."""
