@@ -201,6 +201,70 @@ def test_doctor_names_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert new.found == "570.86.10, for CUDA 13.2" and not new.missing
 
 
+class Chip:
+    """cuda.bindings.driver, as a machine with one GPU has it."""
+
+    CUresult = SimpleNamespace(CUDA_SUCCESS=SimpleNamespace(name="CUDA_SUCCESS"))
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=0,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=2,
+    )
+
+    def __init__(self, name: str, *attributes: int) -> None:
+        answers = {
+            "cuInit": lambda flags: (),
+            "cuDriverGetVersion": lambda: (13000,),
+            "cuDeviceGetCount": lambda: (1,),
+            "cuDeviceGet": lambda ordinal: (ordinal,),
+            "cuDeviceGetName": lambda n, device: (name.encode().ljust(n, b"\0"),),
+            "cuDeviceGetAttribute": lambda which, device: (attributes[which],),
+        }
+        for function, answer in answers.items():
+            setattr(
+                self, function, lambda *x, answer=answer: (self.CUresult.CUDA_SUCCESS, *answer(*x))
+            )
+
+
+def told_of(
+    chip: Chip, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> dict[str, str]:
+    """What doctor says where this is the GPU."""
+    import cuda.bindings
+
+    monkeypatch.setattr(cuda.bindings, "driver", chip, raising=False)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", chip)
+    assert main(["doctor"]) == EXIT.ok
+    lines = capsys.readouterr().out.splitlines()
+    return {line[4:22].strip(): line[22:].strip() for line in lines}
+
+
+def test_doctor_says_what_an_a10_gets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = told_of(Chip("NVIDIA A10", 8, 6, 72), monkeypatch, capsys)
+    assert told["GPU"] == "NVIDIA A10, compute capability 8.6, 72 SMs"
+    assert told["target"] == "sm_86 (A10, A40, RTX A6000, RTX 30)"
+    assert told["dots"] == "mma.sync of f16, bf16, tf32, i8, u8, f64; fma of f32"
+    assert told["copies"] == "cp.async"
+    assert told["descriptors"] == "piece by piece, by cp.async or through registers"
+    assert "conversions of f8e4m3 and f8e5m2" in told["in software"]
+    assert "compiles for sm_86 in" in told["NVRTC"] and "sm_90a" not in told["NVRTC"]
+
+
+def test_doctor_says_what_other_chips_get(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = told_of(Chip("NVIDIA H200", 9, 0, 132), monkeypatch, capsys)
+    assert told["descriptors"].startswith("by ") and told["dots"].startswith("wgmma of f16")
+    assert "products of f8e4m3 (as f16)" in told["in software"]
+    assert "conversions" not in told["in software"]
+    told = told_of(Chip("NVIDIA GeForce RTX 5090", 12, 0, 170), monkeypatch, capsys)
+    assert "block-scaled f8 and f4" in told["dots"] and "in software" not in told
+    old = told_of(Chip("Tesla T4", 7, 5, 40), monkeypatch, capsys)
+    assert "warploom compiles for sm_80" in old["GPU"] and "target" not in old
+
+
 def test_no_colours_in_a_pipe() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "warploom", "doctor"], capture_output=True, text=True, check=True

@@ -6,11 +6,15 @@ import argparse
 import importlib.metadata
 import platform
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warploom.cli.console import EXIT, say, working
+
+if TYPE_CHECKING:
+    from warploom.target import MatrixUnit, Target
 
 # The kernel module's own account (Linux).
 MODULE = Path("/proc/driver/nvidia/version")
@@ -28,12 +32,14 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report.  `missing` says what does not work without it; `needed`: nothing does."""
+    """One line of the report.  `missing` says what does not work without it; `needed`: nothing does.
+    target: what kernels for a GPU are compiled for."""
 
     subject: str
     found: str
     missing: str = ""
     needed: bool = False
+    target: Target | None = None
 
 
 def add_commands(commands: Any) -> None:
@@ -43,7 +49,9 @@ def add_commands(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with working("looking around"):
-        findings = [*packages(), *nvrtc(), *gpus()]
+        devices = gpus()
+        targets = list(dict.fromkeys(f.target for f in devices if f.target))
+        findings = [*packages(), *nvrtc(targets), *devices]
     for f in findings:
         mark, style = ("ok", "green") if not f.missing else ("--", "red" if f.needed else "yellow")
         say(mark, style, end="  ")
@@ -76,8 +84,9 @@ def packages() -> list[Finding]:
     return found
 
 
-def nvrtc() -> list[Finding]:
-    """The compiler, tried on an empty kernel: where it is from, and what is known to go wrong with it."""
+def nvrtc(targets: Sequence[Target] = ()) -> list[Finding]:
+    """The compiler, tried on an empty kernel for each of these targets (the default where there are none):
+    where it is from, and what is known to go wrong with it."""
     from warploom.errors import WarploomError
     from warploom.runtime.nvrtc import (
         compile_cuda,
@@ -87,12 +96,15 @@ def nvrtc() -> list[Finding]:
     )
     from warploom.target import DEFAULT
 
+    source = 'extern "C" __global__ void nothing() {}'
+    tried = []
     try:
-        source = 'extern "C" __global__ void nothing() {}'
-        build = compile_cuda(source, name="nothing", target=DEFAULT)
+        for target in targets or (DEFAULT,):
+            build = compile_cuda(source, name="nothing", target=target)
+            tried.append(f"compiles for {target.name} in {build.seconds:.2f} s")
+        says = f"{compiler_version()}, {', '.join(tried)}; {library_path()}"
     except (WarploomError, ImportError, RuntimeError, OSError) as error:
         return [Finding("NVRTC", f"does not work: {error}", "no kernel compiles", True)]
-    says = f"{compiler_version()}, compiles for {DEFAULT.name} in {build.seconds:.2f} s; {library_path()}"
     return [Finding("NVRTC", says), *(Finding("known of it", fault) for fault in known_faults())]
 
 
@@ -140,12 +152,55 @@ def gpus() -> list[Finding]:
                     attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                 )
             )
-            missing = f"{without} (warploom compiles for {supported()})"
+            target = for_device((major, minor))
+            missing = "" if target else f"{without} (warploom compiles for {supported()})"
             says = f"{name}, compute capability {major}.{minor}, {sms} SMs"
-            found.append(Finding("GPU", says, "" if for_device((major, minor)) else missing))
+            found.append(Finding("GPU", says, missing, target=target))
+            found += what_it_gets(target) if target else ()
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         return [Finding("GPU", f"no CUDA driver that answers: {reason}", without)]
     if len(found) == 1:
         found.append(Finding("GPU", "none", without))
     return found
+
+
+def what_it_gets(target: Target) -> Iterator[Finding]:
+    """By which instructions kernels for a target multiply and copy, and what is done without one."""
+    yield Finding("  target", f"{target.name} ({', '.join(target.chips)})")
+    units = (f"{u.instruction} of {', '.join(_operands(u))}" for u in target.matrix_units)
+    yield Finding("  dots", "; ".join(units))
+    yield Finding("  copies", ", ".join(e.instruction for e in target.copy_engines) or "by threads")
+    boxes, pieces = target.copy_engine("boxes"), target.copy_engine("pieces")
+    by = f"piece by piece, by {pieces.instruction}" if pieces else "piece by piece"
+    yield Finding(
+        "  descriptors", f"by {boxes.instruction}" if boxes else f"{by} or through registers"
+    )
+    if without := ", ".join(_emulated(target)):
+        yield Finding("  in software", without)
+
+
+def _operands(unit: MatrixUnit) -> dict[str, None]:
+    """The dtypes that a unit multiplies, as messages call them."""
+    found = {
+        "tf32" if x == "f32" and not p.ieee else x: None
+        for p in unit.products
+        if not p.scale
+        for x in (p.a, p.b)
+    }
+    return found | ({"block-scaled f8 and f4": None} if any(p.scale for p in unit.products) else {})
+
+
+def _emulated(target: Target) -> Iterator[str]:
+    """What a target does by several instructions, or none of its own."""
+    from warploom.ir.types import DTYPES
+
+    for u in target.matrix_units:
+        through = {p.a: p.arithmetic.through for p in u.products if p.arithmetic}
+        if found := [f"{a} (as {by})" for a, by in through.items() if by]:
+            yield f"products of {' and '.join(found)} by {u.instruction}"
+    slow = [n for n, t in DTYPES.items() if t.is_8bit_float and n not in target.converts]
+    if slow:
+        yield f"conversions of {' and '.join(slow)}"
+    if not any(p.scale for u in target.matrix_units for p in u.products):
+        yield "tl.dot_scaled (decoded to 16 bits)"
