@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,19 @@ def test_a_sum_is_carried_as_it_is_made() -> None:
     (loop,) = (part.split("yield")[0] for part in compiled.ir["WARP"].split("= for(")[1:2])
     assert "inflight<tile<64x16xf32" in loop and "pending=1" in loop and "pending=0" not in loop
     assert "made as its transpose" in compiled.explain()
+
+
+@pytest.mark.parametrize("warps", [1, 2])
+def test_warps_that_do_rows_as_they_are_make_no_transpose(warps: int, tmp_path: Path) -> None:
+    """wgmma takes four warps: mma.sync's 16 rows decide, of which 8 are none."""
+    for rows, transposed in ((16, False), (8, True)):
+        case = product(70, 200, 160, (rows, 64, 64), BF16, "rc")
+        case = replace(case, knobs={**case.knobs, "num_warps": warps}, tasks=False)
+        judging.judge(case, "auto", tmp_path, orders=("late",), full=False)
+        knobs = {**case.meta, **case.knobs}
+        told = case.kernel.compile_for(*case.args, grid=case.grid, **knobs).explain()
+        assert ("made as its transpose" in told) == transposed
+        assert "mma.sync m16n8k16" in told and "wgmma takes multiples" not in told
 
 
 @pytest.mark.parametrize("tile", [(24, 48, 64), (20, 64, 64), (264, 64, 64)], ids=str)

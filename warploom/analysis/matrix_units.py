@@ -12,9 +12,13 @@ from warploom.layout import warp_grid
 from warploom.target import MatrixUnit, Target
 
 
-def preferred(dot: Op, target: Target) -> MatrixUnit:
-    """The preferred unit for a dot's operands, whatever its size."""
-    return units_for(dot, target)[0]
+def preferred(dot: Op, target: Target, warps: int | None = None) -> MatrixUnit:
+    """The preferred unit for a dot's operands, whatever its size; of those that so many warps execute, where
+    there is one."""
+    units = units_for(dot, target)
+    if warps is None:
+        return units[0]
+    return next((u for u in units if u.is_shared_by(warps * target.warp_size)), units[0])
 
 
 def units_for(dot: Op, target: Target) -> tuple[MatrixUnit, ...]:

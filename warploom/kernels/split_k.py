@@ -137,9 +137,7 @@ def worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> li
     return _worth_trying(configs, args["M"], args["N"], target_at(device_among(args.values())))
 
 
-def _worth_trying(
-    configs: Sequence[wl.Config], m: int, n: int, target: Target
-) -> list[wl.Config]:
+def _worth_trying(configs: Sequence[wl.Config], m: int, n: int, target: Target) -> list[wl.Config]:
     heights = sorted({c.kwargs["BLOCK_M"] for c in configs})
     rows = next((rows for rows in heights if m <= rows), heights[-1])
     mine = [c for c in configs if c.kwargs["BLOCK_M"] == rows]

@@ -128,10 +128,13 @@ def _asked(
     return _row(run, after, lambda f, r: r.planned(asks))
 
 
+def _canonicalized(func: Func, road: Road) -> Func:
+    warps = road.given.tasks[0].warps if road.given else road.knobs.num_warps
+    return canonicalize(func, None, road.target, min(warps, road.target.warp_group))
+
+
 def _canonical(after: Level, when: Callable[[Func, Road], bool] = _always) -> Pass:
-    return Pass(
-        "canonicalize", lambda f, r: number_ops(canonicalize(f, None, r.target)), after, when
-    )
+    return Pass("canonicalize", lambda f, r: number_ops(_canonicalized(f, r)), after, when)
 
 
 def _structured(func: Func, road: Road) -> bool:
@@ -219,7 +222,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(deduplicate_loads, Level.TILE),
     _row(convert_ifs, Level.TILE, lambda f, r: has_no_dots(f)),
     _row(hoist_stores, Level.TILE, lambda f, r: has_no_dots(f)),
-    Pass("canonicalize", lambda f, r: canonicalize(f, None, r.target), Level.TILE, _structured),
+    Pass("canonicalize", _canonicalized, Level.TILE, _structured),
     Choice("choose_cluster", _choose_cluster),
     Pass(
         "partition_ctas",

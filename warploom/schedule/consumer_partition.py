@@ -282,11 +282,11 @@ class ConsumerPartition:
         unit = units[-1 if self.any_unit else 0]
         if not takes_batches(unit, o):
             return f"{o.id} multiplies a batch, {unit.instruction} one pair of matrices"
+        if not unit.is_shared_by(self.warps * self.target.warp_size):
+            return f"{o.id} is shared by {self.warps} warps, {unit.instruction} takes {unit.threads} threads"
         if rows % unit.m:
             return f"{o.id} would be left with {rows} rows, {unit.rows}"
-        if not unit.takes_columns(columns):
-            return f"{o.id} would be left with {columns} columns, {unit.columns}"
-        return f"{o.id} is shared by {self.warps} warps, {unit.instruction} takes {unit.threads} threads"
+        return f"{o.id} would be left with {columns} columns, {unit.columns}"
 
     def why_cramped(self, tiles: Peak, count: int, whole_tiles: bool) -> str | None:
         """None where the registers of `count` groups hold what the dots keep there, else why not.

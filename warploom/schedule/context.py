@@ -81,6 +81,11 @@ class Context:
         """The preferred matrix unit for a dot's operands, whatever its size."""
         return preferred(dot, self.target)
 
+    def executed(self, dot: Op) -> MatrixUnit:
+        """The preferred one of those that the warps of a launch execute."""
+        warps = min(self.knobs.num_warps, self.target.warp_group)
+        return preferred(dot, self.target, warps)
+
     def because(self, context: str, decision: str, reason: str, warn: bool = False) -> None:
         """Records a decision about `context`, an op's id or the name of a part, with its reason."""
         self.reasons.append(Reason(context, decision, reason, warn))

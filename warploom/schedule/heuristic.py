@@ -244,7 +244,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         check_dot_types(o, context.unit(o))
         if o.attrs.get("transposed"):
             _, columns, rows, _ = tile.dot_sizes(o)
-            unit = context.unit(o)
+            unit = context.executed(o)
             why = f"{unit.instruction} takes multiples of {unit.m} rows: not {rows}, but {columns}"
             if rows % unit.m == 0:
                 why = "as its transpose it is the right operand of the dots that read it"

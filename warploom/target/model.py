@@ -124,8 +124,11 @@ class MatrixUnit:
     def takes(self, m: int, n: int, threads: int) -> bool:
         """Does it take a product of m × n whose threads share the rows and columns?  What completes later is
         issued by all of them at once."""
-        whole = threads == self.threads if self.is_async else threads % self.threads == 0
-        return whole and m % self.m == 0 and self.takes_columns(n)
+        return self.is_shared_by(threads) and m % self.m == 0 and self.takes_columns(n)
+
+    def is_shared_by(self, threads: int) -> bool:
+        """Do so many threads execute its instructions?"""
+        return threads == self.threads if self.is_async else threads % self.threads == 0
 
     @property
     def rows(self) -> str:

@@ -41,8 +41,11 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
-    """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more."""
+def canonicalize(
+    func: Func, schedule: Schedule | None, target: Target, warps: int | None = None
+) -> Func:
+    """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more.  warps: as
+    of `transpose_dots`."""
     steps = (
         _simplify,
         carry_transposed,
@@ -52,7 +55,7 @@ def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
         hoist_views,
         drop_dead,
     )
-    return describe_views(until_stable(transpose_dots(specialize(func), target), steps))
+    return describe_views(until_stable(transpose_dots(specialize(func), target, warps), steps))
 
 
 def _simplify(func: Func) -> Func:

@@ -28,26 +28,29 @@ from warploom.ir.core import Builder, Family, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import dtype_of, shape_of
-from warploom.target import Target
+from warploom.target import MatrixUnit, Target
 
 SWAPS = ((1, 0), (0, 2, 1))  # of a matrix, and of a batch of them
 
 
-def transpose_dots(func: Func, target: Target) -> Func:
-    """At TILE, the dots that can be done only so, or whose results are read so, are transposed."""
+def transpose_dots(func: Func, target: Target, warps: int | None) -> Func:
+    """At TILE, the dots that can be done only so, or whose results are read so, are transposed.  warps: that
+    share a dot (None: as many as the preferred unit takes)."""
     if func.level is not Level.TILE:
         return func
     found = [o for o in func.body.all_ops if o.kind is tile.dot]
-    lies = _Readers(structure_of(func), target) if len(found) > 1 else None
+    lies = _Readers(structure_of(func), target, warps) if len(found) > 1 else None
     chosen = {
-        o.result for o in found if needs_transpose(o, target) or (lies and lies.transposed(o))
+        o.result
+        for o in found
+        if needs_transpose(o, preferred(o, target, warps)) or (lies and lies.transposed(o))
     }
     return rewrite(func, partial(_transpose, chosen)) if chosen else func
 
 
-def needs_transpose(dot: Op, target: Target) -> bool:
-    """Whether a dot can be done only as its transpose."""
-    (_, rows, columns, _), unit = tile.dot_sizes(dot), preferred(dot, target)
+def needs_transpose(dot: Op, unit: MatrixUnit) -> bool:
+    """Whether a unit can do a dot only as its transpose."""
+    _, rows, columns, _ = tile.dot_sizes(dot)
     return rows % unit.m != 0 and unit.takes_columns(rows) and columns % unit.m == 0
 
 
@@ -62,11 +65,12 @@ class _Readers:
 
     structure: Structure
     target: Target
+    warps: int | None
 
     def transposed(self, dot: Op) -> bool:
         """Do they all read the transpose as it would lie, and is that a legal product?"""
         _, m, n, _ = tile.dot_sizes(dot)
-        unit = preferred(dot, self.target)
+        unit = preferred(dot, self.target, self.warps)
         legal = not unit.is_async and m % unit.n_step == n % unit.m == 0 and len(dot.operands) == 3
         return legal and self.read(dot, dot.result, False, set()) == {True}
 
@@ -98,7 +102,9 @@ class _Readers:
     def taken(self, dot: Op, o: Op, v: Value, transposed: bool) -> set[bool]:
         if v in o.operands[2:]:
             return set() if o is dot else {False}
-        in_registers = not preferred(o, self.target).is_async and dtype_of(v.type).bits == 16
+        in_registers = (
+            not preferred(o, self.target, self.warps).is_async and dtype_of(v.type).bits == 16
+        )
         return {(i == 1) != transposed and in_registers for i in (0, 1) if o.operands[i] is v}
 
 
