@@ -51,7 +51,7 @@ class Meaning:
 
     def _operand(self, side: scaled.Side, values: dict[Value, Any]) -> Any:
         x = values[side.value]
-        x = self._elements(x, side.packed) if side.dtype == u8 else self.wide(x)
+        x = self.elements(x, side.packed) if side.dtype == u8 else self.wide(x)
         if side.scale is None:
             return x
         s = values[side.scale]
@@ -59,7 +59,7 @@ class Meaning:
         s = s if side.k == 1 else s.T
         return self.product(x, np.repeat(s, x.shape[side.k] // s.shape[side.k], axis=side.k))
 
-    def _elements(self, pairs: Any, axis: int) -> Any:
+    def elements(self, pairs: Any, axis: int) -> Any:
         """Two e2m1 a byte along an axis, the first in the lower bits."""
         two = (self.decode(x, "e2m1") for x in (pairs, pairs >> 4))
         whole = list(pairs.shape)
@@ -72,6 +72,13 @@ def _sides(o: Op) -> tuple[scaled.Side, scaled.Side]:
         return scaled.sides(o)
     a, b, _, *scales = o.operands
     return scaled.Side(a, scales[0], 1, 1), scaled.Side(b, scales[1], 0, 0)
+
+
+def decoded(x: Any, scale: Any) -> tuple[Any, Any]:
+    """A row-major operand of a product and its scales as floats, each in a format that holds them."""
+    elements = FLOATS.elements(x, 1) if x.dtype == np.uint8 else x
+    powers = table("ue8m0").astype(np.float64)  # 2^-127 is no normal float32
+    return elements, powers[scale] if scale.dtype == np.uint8 else scale
 
 
 FLOATS = Meaning(

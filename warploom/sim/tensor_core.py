@@ -14,11 +14,15 @@ One instruction computes d = c + a sum of k products in one piece, without an or
 A longer sum is a chain of instructions in ascending order of K; what one writes the next one reads.  A NaN
 among the operands, inf · 0 and inf - inf give the NaN of all ones but the sign; another infinity stays.
 
+With block scales a product's exponent has those of its scales, too.  Of e2m1 the products of a group of 16
+are added exactly before that and count as one, with the exponents of their scales and no others.
+
 A unit's numbers are data of its target: an `Arithmetic` for each kind of operands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -33,6 +37,7 @@ from warploom.ir.types import DTYPES, DType, dtype_of, f32
 from warploom.schedule.rings import promotion_step
 from warploom.sim.evaluate import Fn
 from warploom.sim.numerics import Numerics
+from warploom.sim.scaled import decoded
 from warploom.target import Arithmetic, MatrixUnit, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -41,9 +46,10 @@ _NEVER = -(10**6)  # the exponent of a zero, which never counts
 _TF32 = np.uint32(0xFFFFE000)
 
 
-def rule(unit: MatrixUnit, a: DType, b: DType, accumulator: DType) -> Arithmetic:
-    """How a unit adds products of these dtypes.  Raises InternalError where there is no rule."""
-    product = unit.product(a.name, b.name, accumulator.name)
+def rule(unit: MatrixUnit, a: DType, b: DType, accumulator: DType, scale: str = "") -> Arithmetic:
+    """How a unit adds products of these dtypes, with scales of one or without.  Raises InternalError where
+    there is no rule."""
+    product = unit.product(a.name, b.name, accumulator.name, scale)
     if product is None or product.arithmetic is None:
         names = ", ".join(t.name for t in (a, b, accumulator))
         raise InternalError(f"no rule for {unit.instruction} of {names}")
@@ -71,11 +77,22 @@ def accumulate(a: Array, b: Array, c: Array | None, rule: Arithmetic) -> Array:
     return total
 
 
+def accumulate_scaled(a: Scaled, b: Scaled, c: Array, rule: Arithmetic) -> Array:
+    """c + a @ bᵀ of block-scaled operands, a (m, k) and b (n, k), as a chain of instructions adds; c and the
+    result (m, n) in float32."""
+    total, k = c, a.elements.given.shape[1]
+    with np.errstate(all="ignore"):
+        for first in range(0, k, rule.k):
+            at = np.arange(first, min(first + rule.k, k), rule.group)
+            total = _fused_sum(ScaledProducts(a, b, at, rule.group), total, rule)
+    return total
+
+
 def _instruction(a: Operand, b: Operand, at: Array, c: Array, rule: Arithmetic) -> Array:
     """One instruction on the products number `at`."""
     total = np.zeros_like(c) if rule.after else c
     for part in rule.parts:
-        total = _fused_sum(a, b, at[np.isin(at % 4, part)], total, rule)
+        total = _fused_sum(Products(a, b, at[np.isin(at % 4, part)]), total, rule)
     if rule.after:
         total = c + total
         total = np.where(np.isnan(total), _nan(DTYPES[rule.accumulator]), total)
@@ -112,25 +129,94 @@ def _exponents(values: Array, dtype: Any) -> Array:
     return np.where(values == 0, _NEVER, found).astype(np.int32)
 
 
-def _fused_sum(a: Operand, b: Operand, at: Array, c: Array, rule: Arithmetic) -> Array:
-    """c and the products number `at` in one sum, steps 3 to 5."""
+@dataclass(frozen=True)
+class Products:
+    """The terms of a sum: products number `at` of a (m, k) and b (k, n)."""
+
+    a: Operand
+    b: Operand
+    at: Array
+
+    @property
+    def is_finite(self) -> bool:
+        return self.a.is_finite and self.b.is_finite
+
+    def exponents(self, k: int) -> Array:
+        found: Array = np.add(self.a.exponents[:, k, None], self.b.exponents[k])
+        return found
+
+    def finite(self, k: int) -> Array:
+        found: Array = np.multiply(self.a.finite[:, k, None], self.b.finite[k])
+        return found
+
+    def given(self, k: int) -> Array:
+        found: Array = np.multiply(self.a.given[:, k, None], self.b.given[k])
+        return found
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A block-scaled operand: elements (rows, k), and a scale for each group of them."""
+
+    elements: Operand
+    scales: Operand
+
+
+@dataclass(frozen=True)
+class ScaledProducts:
+    """The same of a (m, k) and b (n, k), from each of `at` on as many products as a group has."""
+
+    a: Scaled
+    b: Scaled
+    at: Array
+    group: int
+
+    @property
+    def is_finite(self) -> bool:
+        return all(x.elements.is_finite and x.scales.is_finite for x in (self.a, self.b))
+
+    def exponents(self, k: int) -> Array:
+        of = [x.scales.exponents[:, self._scale(x, k)] for x in (self.a, self.b)]
+        if self.group == 1:
+            of = [e + x.elements.exponents[:, k] for e, x in zip(of, (self.a, self.b), strict=True)]
+        return np.where(self.finite(k) == 0, _NEVER, of[0][:, None] + of[1])
+
+    def finite(self, k: int) -> Array:
+        return self._product(k, lambda x: x.finite)
+
+    def given(self, k: int) -> Array:
+        return self._product(k, lambda x: x.given)
+
+    def _product(self, k: int, of: Callable[[Operand], Array]) -> Array:
+        x, y = (of(s.elements)[:, k : k + self.group] for s in (self.a, self.b))
+        by = [of(s.scales)[:, self._scale(s, k)] for s in (self.a, self.b)]
+        found: Array = np.multiply(x @ y.T, by[0][:, None] * by[1])
+        return found
+
+    @staticmethod
+    def _scale(x: Scaled, k: int) -> int:
+        return int(k * x.scales.given.shape[1] // x.elements.given.shape[1])
+
+
+def _fused_sum(terms: Products | ScaledProducts, c: Array, rule: Arithmetic) -> Array:
+    """c and terms in one sum, steps 3 to 5."""
     start = c.astype(np.float64)
     starts_finite = np.isfinite(start)
-    is_finite = a.is_finite and b.is_finite and starts_finite.all()
+    is_finite = terms.is_finite and starts_finite.all()
     if not is_finite:
         start = np.where(starts_finite, start, 0.0)
     top = np.maximum(_exponents(start, c.dtype), rule.floor)
-    for k in at:
-        np.maximum(top, a.exponents[:, k, None] + b.exponents[k], out=top)
+    for k in terms.at:
+        np.maximum(top, terms.exponents(k), out=top)
     unit = np.ldexp(1.0, top - rule.kept)
     per_unit = 1.0 / unit
     total = np.trunc(start * per_unit)
-    for k in at:
-        term = a.finite[:, k, None] * b.finite[k]
+    for k in terms.at:
+        term = terms.finite(k)
         term *= per_unit
         total += np.trunc(term, out=term)
     found = _written(total * unit, rule)
-    return found if is_finite else _with_infinities(found, a, b, at, c, DTYPES[rule.accumulator])
+    return found if is_finite else _with_infinities(found, terms, c, DTYPES[rule.accumulator])
 
 
 def _written(exact: Array, rule: Arithmetic) -> Array:
@@ -147,12 +233,12 @@ def _written(exact: Array, rule: Arithmetic) -> Array:
 
 
 def _with_infinities(
-    found: Array, a: Operand, b: Operand, at: Array, c: Array, accumulator: DType
+    found: Array, terms: Products | ScaledProducts, c: Array, accumulator: DType
 ) -> Array:
     """The sums where infinities and NaNs take part."""
     total = np.where(np.isfinite(c), 0.0, c.astype(np.float64))
-    for k in at:
-        term = a.given[:, k, None] * b.given[k]
+    for k in terms.at:
+        term = terms.given(k)
         total += np.where(np.isfinite(term), 0.0, term)
     infinite = np.where(total > 0, np.inf, -np.inf).astype(found.dtype)
     return np.where(total == 0, found, np.where(np.isnan(total), _nan(accumulator), infinite))
@@ -185,8 +271,9 @@ class Exact(Numerics):
         self.target = target
 
     def meaning(self, o: Op) -> Fn:
-        is_scaled = len(o.operands) > 3  # nobody has found how these add
-        if o.kind is not tile.dot or is_scaled or not dtype_of(o.operands[0].type).is_float:
+        if o.kind is tile.dot and len(o.operands) > 3:
+            return partial(self._scaled, o)
+        if o.kind is not tile.dot or not dtype_of(o.operands[0].type).is_float:
             return super().meaning(o)
         if o.attrs.get("ieee"):
             return self.fused
@@ -209,6 +296,14 @@ class Exact(Numerics):
             for k in range(a.shape[-1]):
                 start = _fma(a[..., k, None], b[..., k, None, :], start)
         return start
+
+    def _scaled(self, o: Op, a: Any, b: Any, start: Any, *scales: Any) -> Any:
+        """Block-scaled operands, of which the scales lie by rows of either."""
+        left, right, total, scale, _ = (dtype_of(v.type) for v in o.operands)
+        unit = self.target.unit_of(o.attrs.get("unit", "")) or self.target.matrix_units[0]
+        how = rule(unit, left, right, total, scale.name)
+        sides = [Scaled(*map(_read, decoded(*x))) for x in zip((a, b.T), scales, strict=True)]
+        return accumulate_scaled(sides[0], sides[1], start, how)
 
     def added(self, unit: MatrixUnit | None, a: Any, b: Any, start: Any) -> Any:
         """start + a @ b by a unit, by the preferred one of the operands where none is given."""

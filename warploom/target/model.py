@@ -30,7 +30,8 @@ class Arithmetic:
     nine bits behind the smallest float32.  parts: the products of an instruction by their index modulo 4,
     where it is several sums one after the other.  after: these sums begin at zero, and c is added to the last
     one as an FADD adds (IEEE float32).  through: the dtype that operands are converted to before they are
-    read, in which subnormals of their own format may be normal numbers."""
+    read, in which subnormals of their own format may be normal numbers.  group: with scales, products that
+    are added exactly first, and whose exponent is then that of their scales (1: each counts for itself)."""
 
     k: int
     kept: int
@@ -41,6 +42,7 @@ class Arithmetic:
     parts: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)
     after: bool = False
     through: str | None = None
+    group: int = 1
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,9 @@ class Product:
     """Operands that a unit multiplies, by the names of their dtypes; f32 operands count as tf32.
     arithmetic: how it adds them; None for integers, whose sums are exact (they wrap), and for f64, whose
     products and sums each round as IEEE says, in an order of its own.  scale: the dtype of scales that they
-    come with, "u8" (ue8m0) or "f8e4m3" (ue4m3): operands of u8 are pairs of e2m1 then, and how it adds is not
-    known.  halves: of such operands an instruction has half of the unit's rows, and two of them do it.
-    ieee: f32 operands are themselves, and each product is added by one rounding (fma), in the order of K."""
+    come with, "u8" (ue8m0) or "f8e4m3" (ue4m3): operands of u8 are pairs of e2m1 then.  halves: of such
+    operands an instruction has half of the unit's rows, and two of them do it.  ieee: f32 operands are
+    themselves, and each product is added by one rounding (fma), in the order of K."""
 
     a: str
     b: str

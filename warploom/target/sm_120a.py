@@ -4,9 +4,9 @@ TMA and mbarriers as on sm_90a, but no wgmma: products are mma.sync's, and share
 Warps keep their registers: ptxas (13.5) ignores setmaxnreg beside cp.async.bulk.tensor here (C7506).
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (12.0); PTX ISA, mma,
 cp.async.bulk.tensor.  Clusters of one CTA, without multicast (CUTLASS documentation, "Blackwell GeForce").
-How its tensor cores add: arXiv 2511.10909 (MMA-Sim, "RTX Blackwell"), found on hardware by its authors, not
-by us.  No rate here was fitted: 512 multiply-adds of 16-bit types a cycle and SM (NVIDIA RTX PRO 6000 data
-sheet: 503.8 TFLOPS on 188 SMs at 2.6 GHz; GeForce chips half of it in float32).
+How its tensor cores add: arXiv 2511.10909 (MMA-Sim, "RTX Blackwell"; block scales as tcgen05.mma), found on
+hardware by its authors, not by us.  No rate here was fitted: 512 multiply-adds of 16-bit types a cycle and SM
+(NVIDIA RTX PRO 6000 data sheet: 503.8 TFLOPS on 188 SMs at 2.6 GHz; GeForce chips half of it in float32).
 """
 
 from __future__ import annotations
@@ -48,11 +48,14 @@ SM_120A = replace(
                 *WHOLE,
                 F64,
                 *(
-                    Product(a, b, "f32", scale="u8")
+                    Product(a, b, "f32", Arithmetic(32, 25, 23, "cut"), scale="u8")
                     for a in EIGHT_BIT_FLOATS
                     for b in EIGHT_BIT_FLOATS
                 ),
-                *(Product("u8", "u8", "f32", scale=scale) for scale in ("u8", "f8e4m3")),
+                *(
+                    Product("u8", "u8", "f32", Arithmetic(64, 35, 23, "cut", group=16), scale=scale)
+                    for scale in ("u8", "f8e4m3")
+                ),
             ),
         ),
         FMA,

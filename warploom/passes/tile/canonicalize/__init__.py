@@ -44,8 +44,8 @@ from warploom.target import Target
 def canonicalize(
     func: Func, schedule: Schedule | None, target: Target, warps: int | None = None
 ) -> Func:
-    """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more.  warps: as
-    of `transpose_dots`."""
+    """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more.  warps:
+    as of `transpose_dots`."""
     steps = (
         _simplify,
         carry_transposed,
