@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ from corpus.case import BF16, F16, F32, ints, stored, strides
 from tests.e2e import road
 from tests.pairwise import every
 from warploom.errors import LaunchError
+from warploom.kernels.gemm import gemm, persistent_grid
 from warploom.kernels.split_k import (
     SPLIT_K_CONFIGS,
     SPLIT_K_IN_ORDER_CONFIGS,
@@ -119,3 +123,49 @@ def test_its_workspace_is_looked_at() -> None:
             short_gemm[programs(16, 128)](a, b, c, held, drawn, *sizes)
     short_gemm[programs(16, 128)](a, b, c, parts, counts, *sizes)
     assert (c == 64).all()
+
+
+def product(entry: Any, grid: Any, m: int = 40, n: int = 72, k: int = 64) -> Any:
+    """C of a call on this grid, or what it raises; A and B are ones."""
+    a, b, c = (np.ones(s, ml_dtypes.bfloat16) for s in ((m, k), (k, n), (m, n)))
+    c[:] = 0
+    more = [
+        np.zeros(size, t) for size, t in zip(workspace(m, n), (np.float32, np.int32), strict=True)
+    ]
+    entry[grid](a, b, c, *(more if entry is short_gemm else ()), m, n, k, k, 1, n, 1, n, 1)
+    return c
+
+
+@pytest.mark.parametrize(
+    ("entry", "grid"),
+    [
+        *((short_gemm, grid) for grid in ((1,), (3, 3), (2, 1, 2), (0,), lambda meta: (9,))),
+        *((gemm, grid) for grid in ((0,), (2, 2), (2, 1, 3), lambda meta: (1, 2))),
+    ],
+)
+def test_a_grid_that_the_kernel_is_not_made_for(entry: Any, grid: Any) -> None:
+    """It would leave tiles out, or count parts that are none, without a word."""
+    with pytest.raises(LaunchError, match="the grid is") as refused:
+        product(entry, grid)
+    assert refused.value.code == "library-argument"
+
+
+def test_grids_that_a_kernel_is_made_for() -> None:
+    for grid in ((1,), (5,), (100,), persistent_grid(40, 72, 4)):
+        assert (product(gemm, grid) == 64).all()
+    assert (product(short_gemm, programs(40, 72)) == 64).all()
+    assert product(gemm, (0,), m=0).size == 0
+
+
+def test_a_grid_is_looked_at_in_a_warm_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same arguments, seen before, on another grid."""
+    entry, started = copy.copy(gemm), []
+    prepared = SimpleNamespace(start=started.append)
+    hit = (prepared, None, lambda: True), entry.configs[0]
+    monkeypatch.setattr(entry, "_seen", SimpleNamespace(find=lambda *_: hit))
+    args = (None, None, None, 40, 72, 64, 64, 1, 72, 1, 72, 1)
+    entry.launch((2,), *args)
+    entry.launch(persistent_grid(40, 72, 4), *args)
+    with pytest.raises(LaunchError, match="the grid is"):
+        entry.launch((2, 2), *args)
+    assert len(started) == 2

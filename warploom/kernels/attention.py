@@ -481,6 +481,7 @@ attention = Entry(
     key=["heads", "seq", "D", "CAUSAL"],
     prune_configs_by={"early_config_prune": for_call},
     in_order=[c for configs in ATTENTION_IN_ORDER_CONFIGS.values() for c in configs],
+    result=("heads", "seq"),
 )
 """`attention_forward`, tuned:
 `attention[grid_of(heads, seq, sms)](q, k, v, o, lse, counter, heads, seq, section, scale, D=…, CAUSAL=…)`;

@@ -17,6 +17,7 @@ from warploom.runtime.args import CPU, Array, inspect, span
 from warploom.runtime.autotune import Autotuner
 from warploom.runtime.config import Config
 from warploom.runtime.jit import target_of
+from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.seen import SeenCalls
 from warploom.target import DEFAULT, Target, named
@@ -181,6 +182,8 @@ def _same(sizes: Sequence[int], x: Sequence[int], y: Sequence[int]) -> bool:
 class Entry(Autotuner):
     """A tuned kernel of the library, which checks what it is given before it tunes or launches.
 
+    tiles: the grid that the kernel needs, by its parameters; else it takes programs along one axis, as many
+    as there are, and one at least where its `result` (sizes by name) has an element.
     configs: for chips whose matrix unit runs beside the threads (`MatrixUnit.is_async`); in_order: for those
     whose products are done in registers."""
 
@@ -193,9 +196,12 @@ class Entry(Autotuner):
         key: Sequence[str],
         prune_configs_by: Mapping[str, Any] | None = None,
         in_order: Sequence[Config] = (),
+        tiles: Callable[[Mapping[str, Any]], tuple[int, ...]] | None = None,
+        result: Sequence[str] = ("M", "N"),
     ) -> None:
         super().__init__(fn, (*configs, *in_order), key, prune_configs_by=prune_configs_by)
         self.name, self.check = name, check
+        self.tiles, self.result = tiles, result
         self._in_order = len(in_order)
         tuned = {name for config in self.configs for name in config.kwargs}
         self._asked = [name for name in self.kernel.arg_names if name not in tuned]
@@ -214,9 +220,27 @@ class Entry(Autotuner):
 
     @user_facing
     def choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
-        """As Autotuner.choose.  Raises LaunchError where an argument is not what the kernel takes."""
+        """As Autotuner.choose.  Raises LaunchError where arguments or grid are not what the kernel takes."""
         self.look_at(args, kwargs)
-        return super().choose(grid, args, kwargs)
+        config = super().choose(grid, args, kwargs)
+        self.look_at_grid(grid, config, args, kwargs)
+        return config
+
+    @user_facing
+    def look_at_grid(
+        self, grid: Any, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        named = self.kernel.meta(args, {**kwargs, **config.all_kwargs})
+        sizes = grid_sizes(grid(named) if callable(grid) else grid)
+        if self.tiles is not None:
+            exact = grid_sizes(self.tiles(named))
+            fits, wanted = sizes == exact, f"{exact}, as its config has tiles"
+        else:
+            least = min(1, *(named[name] for name in self.result))
+            fits, wanted = sizes[0] >= least and sizes[1:] == (1, 1), "some programs along one axis"
+        if not fits:
+            help = f"pass the grid function that stands beside {self.name}"
+            raise Given(self.name, named).refuse("the grid", f"{sizes}", wanted, help)
 
     def _first(self, target: str | None) -> Config:
         return self.configs_for(DEFAULT if target is None else named(target))[0]

@@ -181,5 +181,6 @@ short_gemm = Entry(
     key=["M", "N", "K", "stride_ak", "stride_bk"],
     prune_configs_by={"early_config_prune": worth_trying},
     in_order=SPLIT_K_IN_ORDER_CONFIGS,
+    tiles=lambda named: programs(named["M"], named["N"])(named),
 )
 """`gemm_split_k`, tuned: `short_gemm[programs(M, N)](a, b, c, parts, counts, M, N, K, *strides)`."""

