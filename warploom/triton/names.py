@@ -244,7 +244,9 @@ MODULES = {
         absent="kernels take no memory of the host's; `triton.set_allocator` is there",
     ),
     "triton.runtime.interpreter": Module(
-        "GridExecutor InterpretedFunction InterpreterBuilder InterpreterError",
+        "ASTTransformer BlockPointerHandle ExtraFunctions FunctionRewriter GridExecutor InterpretedFunction "
+        "InterpreterBuilder InterpreterError InterpreterOptions ReduceOps ReduceScanOpInterface ScanOps "
+        "TensorDescHandle TensorHandle interpreter_builder interpreter_semantic",
         absent="kernels are interpreted where their arrays lie on the CPU",
     ),
     "triton.compiler": Module(
@@ -275,7 +277,8 @@ MODULES = {
         },
     ),
     "triton.compiler.code_generator": Module(
-        "ASTFunction BoundJITMethod CodeGenerator ContainsReturnChecker ast_to_ttir enter_sub_region "
+        "ASTFunction BoundJITMethod CodeGenerator ContainsReturnChecker ast_to_ttir "
+        "check_identifier_legality enter_sub_region "
         "flatten_values_to_ir mangle_fn unflatten_ir_values",
         absent="kernels are translated to another IR; `compiled.ir` has its text",
     ),
@@ -306,7 +309,14 @@ MODULES = {
                 "env_str env_str_callable_default getenv getenv_bool setenv toenv propagate_env",
                 _ENV,
             ),
-            **_all("base_knobs refresh_knobs NvidiaTool", _ENV),
+            **_all(
+                "base_knobs refresh_knobs NvidiaTool knobs_type amd_knobs autotuning_knobs", _ENV
+            ),
+            **_all("build_knobs cache_knobs compilation_knobs language_knobs nvidia_knobs", _ENV),
+            **_all("proton_knobs redis_knobs runtime_knobs", _ENV),
+            **_all("BuildImpl CompilationListener CompileTimes InitHandleHook JITHook", _OWN),
+            **_all("JITHookCompileInfo LaunchHook PipelineStagesHook Env GetType SetType", _OWN),
+            **_all("ClassType F", _OWN),
         },
     ),
     "triton.knobs.nvidia": Module(
@@ -327,7 +337,11 @@ MODULES = {
     ),
     "triton.profiler.viewer": Module("parse print_tree"),
     "triton._C.libtriton": Module(
-        "nvidia", missing=_all("amd getenv ir llvm passes linear_layout interpreter", _OWN)
+        "nvidia",
+        missing={
+            **_all("amd getenv getenv_bool ir llvm passes linear_layout interpreter", _OWN),
+            **_all("get_cache_invalidating_env_vars native_specialize_impl", _OWN),
+        },
     ),
     "triton.experimental": Module(
         "gluon", absent="scripts say warps and barriers: docs/explicit.md"
@@ -336,12 +350,21 @@ MODULES = {
         "atomic_add_ragged create_ragged_descriptor load_ragged store_ragged to_ragged_indices",
         absent="load rows of a batch by pointers with a mask: they become boxes where they can",
     ),
-    "triton.tools.compile": Module("compile_kernel main", absent="`warploom compile` does it"),
-    "triton.tools.link": Module("main", absent="`warploom compile` gives a cubin to load"),
+    "triton.tools.compile": Module(
+        "CompileArgs compile_kernel main", absent="`warploom compile` does it"
+    ),
+    "triton.tools.link": Module(
+        "HeaderParser KernelLinkerMeta LinkerError gen_signature gen_signature_with_full_args main "
+        "make_algo_decls make_default_algo_kernel make_func_pointers make_get_num_algos_decl "
+        "make_get_num_algos_def make_global_decl make_kernel_hints_dispatcher make_kernel_load_def "
+        "make_kernel_meta_const_dispatcher",
+        absent="`warploom compile` gives a cubin to load",
+    ),
     "triton.tools.disasm": Module(
-        "extract get_sass", absent="`asm` has the cubin, which nvdisasm reads"
+        "extract get_sass parseCtrl path_to_cuobjdump processSassLines",
+        absent="`asm` has the cubin, which nvdisasm reads",
     ),
     "triton.language.extra.hip": Module(
-        "libdevice", absent="kernels are compiled for NVIDIA's chips"
+        "libdevice memrealtime", absent="kernels are compiled for NVIDIA's chips"
     ),
 }
