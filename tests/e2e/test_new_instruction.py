@@ -18,7 +18,7 @@ from warploom.check import check
 from warploom.codegen.context import Emitter
 from warploom.codegen.emit import emit
 from warploom.codegen.lower import LOWER
-from warploom.codegen.lower_hopper import barrier
+from warploom.codegen.lower_barriers import barrier
 from warploom.eject import eject
 from warploom.eject.expressions import call
 from warploom.eject.spelling import SPELLINGS, Spelling

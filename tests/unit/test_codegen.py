@@ -15,7 +15,7 @@ from warploom.codegen import host
 from warploom.codegen.emit import emit
 from warploom.codegen.formula import thread_formula
 from warploom.codegen.lower import LOWER
-from warploom.codegen.lower_hopper import instruction_box
+from warploom.codegen.lower_tma import instruction_box
 from warploom.errors import InternalError
 from warploom.ir.core import KINDS, Level
 from warploom.ir.ops import control, mma, task

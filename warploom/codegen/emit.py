@@ -18,7 +18,7 @@ from warploom.codegen.context import (
     scalar_elem,
 )
 from warploom.codegen.lower import LOWER
-from warploom.codegen.lower_hopper import instruction_box
+from warploom.codegen.lower_tma import instruction_box
 from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
 from warploom.codegen.text import INDENT, Line, identifier, is_used, upper

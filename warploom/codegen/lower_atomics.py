@@ -9,8 +9,8 @@ import numpy as np
 
 from warploom.codegen.context import Emitter, Lowering, within
 from warploom.codegen.lower_arith import literal
-from warploom.codegen.lower_hopper import geometry
 from warploom.codegen.lower_memory import Places, together
+from warploom.codegen.lower_shared import geometry
 from warploom.codegen.lower_tiles import at_register, load_text, row_major, store_text
 from warploom.codegen.registers import c_type, itemsize, read, words_of
 from warploom.codegen.text import all_of

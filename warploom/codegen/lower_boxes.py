@@ -12,8 +12,9 @@ from dataclasses import replace
 from warploom.codegen.boxes import Place, Rows, box_of
 from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
-from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.lower_memory import Places, loaded, nothing
+from warploom.codegen.lower_shared import geometry
+from warploom.codegen.lower_tma import cache_policy
 from warploom.codegen.registers import affine, per_word, read, words_of
 from warploom.codegen.text import all_of
 from warploom.errors import InternalError

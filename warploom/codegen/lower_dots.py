@@ -11,7 +11,7 @@ import numpy as np
 from warploom.codegen import ptx
 from warploom.codegen.context import Emitter, Lowering
 from warploom.codegen.formula import Ints
-from warploom.codegen.lower_hopper import geometry
+from warploom.codegen.lower_shared import geometry
 from warploom.codegen.registers import Array, is_packed, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value

@@ -9,7 +9,8 @@ import numpy as np
 
 from warploom.codegen.context import Address, Emitter, Lowering, displaced, within
 from warploom.codegen.formula import Bools, Ints
-from warploom.codegen.lower_hopper import cache_policy, geometry
+from warploom.codegen.lower_shared import geometry
+from warploom.codegen.lower_tma import cache_policy
 from warploom.codegen.registers import (
     Array,
     Element,
@@ -27,7 +28,7 @@ from warploom.codegen.registers import (
 from warploom.codegen.text import all_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import mbarrier, smem, tile
+from warploom.ir.ops import smem, tile
 from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, elem_of
 from warploom.layout import Layout
 from warploom.layout.choose import (
@@ -266,12 +267,6 @@ def _shared_load(e: Emitter, o: Op) -> None:
     load_tile(e, e.shared(s), geometry(s.type), t, e.array(o.result), hint, peer)
 
 
-def _cp_async_arrive(e: Emitter, o: Op) -> None:
-    from warploom.codegen.lower_hopper import barrier
-
-    e.line(f"cp_async_arrive({barrier(e, o)});")
-
-
 # ---- pointers
 
 
@@ -398,7 +393,6 @@ def _store(e: Emitter, o: Op) -> None:
 LOWER: dict[OpKind, Lowering] = {
     smem.shared_store: _shared_store,
     smem.shared_load: _shared_load,
-    mbarrier.cp_async_arrive: _cp_async_arrive,
     tile.load: _load,
     tile.store: _store,
 }
