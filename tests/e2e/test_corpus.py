@@ -107,6 +107,6 @@ def test_what_is_turned_is_loaded_first() -> None:
     placed = compiled.lowered.placed
     loads = [o.operands[1].hint for o in walk(placed.body) if o.kind is tma.tma_load]
     assert [hint[0] for hint in loads] == ["b", "a"], loads
-    (landed,) = (c for c in compiled.schedule.channels if c.name.endswith("_landed"))
-    others = [c for c in compiled.schedule.channels if c is not landed]
-    assert landed.depth == 2 and all(c.depth >= 3 for c in others)
+    (arrived,) = (c for c in compiled.schedule.channels if c.name.endswith("_arrived"))
+    others = [c for c in compiled.schedule.channels if c is not arrived]
+    assert arrived.depth == 2 and all(c.depth >= 3 for c in others)

@@ -172,8 +172,8 @@ def test_fp8_in_other_orders_is_turned_on_its_way(case: Gemm, orders: str) -> No
     assert [t.name for t in compiled.schedule.tasks] == ["consumer", "producer", "transposer"]
     assert len(compiled.schedule.relays) == len(wrong)
     for name in wrong:
-        landed, transposed = rings[f"{name}_landed"], rings[name]
-        assert landed.via == ("tma",) and landed.consumers == ("transposer",)
+        arrived, transposed = rings[f"{name}_arrived"], rings[name]
+        assert arrived.via == ("tma",) and arrived.consumers == ("transposer",)
         assert transposed.via == ("registers",) and transposed.producer == "transposer"
     told = [r for r in compiled.schedule.reasons if r.decision == "transposed by a transposer"]
     assert {r.subject for r in told} == set(compiled.schedule.relays)

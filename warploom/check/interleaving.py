@@ -177,8 +177,7 @@ def _action(step: Step, t: Touch) -> tuple[str, str, str]:
     end = ": complete" if t.completes else ""
     match t.mode:
         case "arrive":
-            verb = "lands" if "tma_load" in step.process else "arrives"
-            what = f"{verb} at {t.thing}, phase {t.phase}{end}"
+            what = f"arrives at {t.thing}, phase {t.phase}{end}"
         case "wait":
             what = f"passes {t.thing}, {t.phase} phases complete"
         case "pass":

@@ -26,7 +26,7 @@ from warploom.schedule.roles import TRANSPOSER, Roles
 from warploom.schedule.stores import BUFFERS, WHOLE, Stores
 
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
-LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is transposed
+ARRIVAL_DEPTH = 2  # slots before a transposer: one arrives, the other is transposed
 ENOUGH_SLOTS = 3  # of a ring in a loop: with fewer, rings that can are shared widely
 MOST_HELD = 8  # loads that go to registers where shared memory is short
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
@@ -153,8 +153,8 @@ class Memory:
         found = [_Link(_name(direct), direct, side, main, wish)] if direct else []
         for o in (o for o in g if o in self.roles.relays):
             name = _name((o,))
-            landing = _Wish(min(LANDING_DEPTH, wish.most))
-            found.append(_Link(f"{name}_landed", (o,), side, TRANSPOSER, landing))
+            arriving = _Wish(min(ARRIVAL_DEPTH, wish.most))
+            found.append(_Link(f"{name}_arrived", (o,), side, TRANSPOSER, arriving))
             found.append(_Link(name, (o,), TRANSPOSER, main, wish))
         return found
 

@@ -211,9 +211,9 @@ class _Assigner:
             wanted = rings.wanted_inner(self.context.structure, o.result)
             if wanted is None or rings.misplaced(self.context.accesses, o) is None:
                 continue
-            lands = rings.choose_via(self.context.accesses, o, relayed=True)[0] != "registers"
+            arrives = rings.choose_via(self.context.accesses, o, relayed=True)[0] != "registers"
             warps = self.context.target.warp_group
-            if lands and transposing(shape, elem.bytes, wanted, warps) is not None:
+            if arrives and transposing(shape, elem.bytes, wanted, warps) is not None:
                 found.add(o)
         return frozenset(found)
 

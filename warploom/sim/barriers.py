@@ -23,7 +23,7 @@ TX_LIMIT = (1 << 20) - 1  # range of the transaction count (PTX ISA, "tx-count o
 class Touch(NamedTuple):
     """What one step did to something that several parties share.
 
-    thing: a barrier's name, or an address of global memory.  mode: "arrive" (a copy that lands, too), "wait"
+    thing: a barrier's name, or an address of global memory.  mode: "arrive" (a copy that arrives, too), "wait"
     (a parity wait that passes), "pass" (of a counted barrier), "read" or "write" (global memory), or
     "setmaxnreg" (which orders nothing).  phase: an arrival's; of a wait how many phases are complete; of a
     setmaxnreg the registers.  completes: the arrival completed its phase."""
@@ -78,7 +78,7 @@ class MBarrier:
     phases: int = 0
     pending: int = 0
     bytes: int = 0
-    in_flight: int = 0  # bytes of copies issued and not landed
+    in_flight: int = 0  # bytes of copies issued that have not arrived
     stamp: Array = field(init=False)
     done: Array = field(init=False)
     proof: Array = field(init=False)  # (2, 1): the components that tell that its copies are over
@@ -167,7 +167,7 @@ class MBarrier:
         if self.tracked and phase != self.phases:
             raise ProtocolError(
                 "late-copy",
-                f"{party.who}: a copy issued for phase {phase} of {self.name} lands in phase {self.phases}",
+                f"{party.who}: a copy issued for phase {phase} of {self.name} arrives in phase {self.phases}",
                 party.op.loc,
                 help="the barrier expects fewer bytes than its copies bring",
             )

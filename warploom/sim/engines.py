@@ -121,7 +121,7 @@ class Copies:
     """One agent's cp.asyncs, counted from 1, and their groups."""
 
     issued: int = 0
-    landed: int = 0
+    arrived: int = 0
     end: float = 0.0  # when the last of them is over
     groups: list[tuple[int, float]] = field(default_factory=list)  # of each (issued, end) so far
     waited: int = 0  # groups that a wait has covered

@@ -5,7 +5,7 @@ A clock has one component for each thing whose progress others can know:
   warp w                 counts its releases (its program order)
   accesses of warp w     the same number; a relaxed arrival hands on the first, not this one
   wgmma queue of warp w  groups that it knows to be finished (wait_group covers the executing warp only)
-  cp.async of warp w     copies that have landed (what a thread waits for itself others know after a barrier)
+  cp.async of warp w     copies that have arrived (what a thread waits for itself others know after a barrier)
   bulk reads of agent a  groups of TMA stores that have finished reading shared memory
   barrier b              phases that are complete (and so the bytes that they counted)
   bytes of barrier b     the same number; a relaxed wait or arrival hands on the first, not this one: what TMA

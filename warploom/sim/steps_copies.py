@@ -35,7 +35,7 @@ def _copy_pieces(a: Agent, o: Op, source: Any, dst: Place, *rest: Any) -> Steps:
     copies.end = max(copies.end, end)
 
     def copy() -> None:
-        copies.landed += 1
+        copies.arrived += 1
         if not cta.has_data:
             return
         if pointers:
@@ -61,7 +61,7 @@ def _wait_for_copies(a: Agent, o: Op) -> Steps:
     issued, end = copies.groups[group - 1] if group else (0, a.time)
     yield from a.wait_until(
         Block(
-            lambda: copies.landed >= issued,
+            lambda: copies.arrived >= issued,
             o,
             f"its group {group} of cp.asyncs",
             lambda: "the copies are not over",

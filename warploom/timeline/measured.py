@@ -81,7 +81,7 @@ def events_of(
                 one.walk(_moments(sites, r, first), work)
                 walks.append(one)
         for one in walks:
-            report.events += [*one.events, *one.landings([w.landed for w in walks])]
+            report.events += [*one.events, *one.arrivals([w.arrived for w in walks])]
             report.cycles = max(report.cycles, one.end)
     report.events.sort(key=lambda e: e.start)
     return report
@@ -127,7 +127,7 @@ class _Agent:
         self.label, self.program, self.names = label, program, names
         self.spent, self.cost = spent, cost
         self.events: list[Event] = []
-        self.landed: dict[Key, list[float]] = {}  # when it knew of each phase of a barrier
+        self.arrived: dict[Key, list[float]] = {}  # when it knew of each phase of a barrier
         self.copies: list[Copy] = []
         self.phases: dict[Key, int] = {}  # how many it has opened
         self.pieces = _Groups()  # cp.asyncs; the open ones are those that no arrival follows yet
@@ -175,7 +175,7 @@ class _Agent:
             return self.begun
         return self.begun + max(0.0, took - self.cost.wake)
 
-    def landings(self, everyone: Sequence[Mapping[Key, list[float]]]) -> list[Event]:
+    def arrivals(self, everyone: Sequence[Mapping[Key, list[float]]]) -> list[Event]:
         """Its copies, those of a phase together, until the first that waits for the phase knows of it."""
         phases: dict[tuple[Key, int], list[Copy]] = {}
         for c in self.copies:
@@ -192,7 +192,7 @@ class _Agent:
 
     def _waited(self, o: Op, key: Key, over: float) -> None:
         if o.kind is mbarrier.mbarrier_wait:
-            self.landed.setdefault(key, []).append(over)
+            self.arrived.setdefault(key, []).append(over)
         elif o.kind is mma.wgmma_wait:
             done = max(0, len(self.groups) - o.attrs["pending"])
             for product, start in self.groups[:done]:

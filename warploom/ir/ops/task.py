@@ -80,7 +80,7 @@ def put(c: Channel, slot: Scalar, value: Type, *, item: int) -> None:
 
 @op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.SYNC)
 def producer_commit(c: Channel, slot: Scalar) -> None:
-    """The slot's items are on their way; the slot is full when the last byte has landed."""
+    """The slot's items are on their way; the slot is full when the last byte has arrived."""
 
 
 @op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.SYNC)
