@@ -44,7 +44,7 @@ def joins(
         return shape_of(dot.result.type)[1] if partition.parts(dot)[1] == 1 else 0
 
     def way(o: Op) -> object:  # what a transposer makes of them lies in rings of their own
-        via = None if o in roles.relays else vias.get(o)
+        via = None if o in roles.forwards else vias.get(o)
         return None if via is None else (via, rings.slot_layout(context.accesses, o))
 
     found = dot_fusion.find(context.structure, way, columns, most)

@@ -102,7 +102,7 @@ class ConsumerPartition:
     def work(self, loads: list[Op]) -> str:
         """The heaviest of what filling the rings asks of threads, after the split that `cut` says."""
         vias = (
-            rings.choose_via(self.context.accesses, o, self.parts, o in self.roles.relays)
+            rings.choose_via(self.context.accesses, o, self.parts, o in self.roles.forwards)
             for o in loads
         )
         found = (_work(o, via) for o, (via, _) in zip(loads, vias, strict=True))

@@ -258,7 +258,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     kept = {o for g in groups for o in g}
     sharing: rings.Sharing | None = None
     if specialized and not (
-        who.relays or partition.ping_pong_loop or joins.groups or context.knobs.num_ctas > 1
+        who.forwards or partition.ping_pong_loop or joins.groups or context.knobs.num_ctas > 1
     ):
         sharing = rings.Sharing(context.accesses, vias, context.hints.stages, who.mine)
     who = replace(who, loads=[o for o in who.loads if o in kept])
@@ -267,9 +267,9 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     overlapping = overlap.candidates(context, who, partition) if specialized and not alone else []
     ends = epilogues.find(context, who.mine, replicas) if shared else []
     wanted = epilogues.wanted_depth(ends, context.knobs)
-    if who.relays:
+    if who.forwards:
         wanted = max(wanted, TRANSPOSER_DEPTH)
-    for o in who.relays:  # a transposer runs the control flow around what it transposes
+    for o in who.forwards:  # a transposer runs the control flow around what it transposes
         for outer in context.structure.enclosing(o):
             who.demand.run(outer, "transpose")
     numbers = number_channels(context, who)
@@ -332,7 +332,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         fused_dots=joins.ids(),
         promotions=promotions,
         staggered_loops=staggered,
-        relays=tuple(o.id for o in who.loads if o in who.relays),
+        forwards=tuple(o.id for o in who.loads if o in who.forwards),
         ping_pong_loop=partition.ping_pong_loop,
         idle=idle,
         ctas_per_sm=context.ctas_per_sm,

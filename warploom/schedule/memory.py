@@ -20,7 +20,7 @@ from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import clusters, rings
 from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
-from warploom.schedule.model import ChannelPlan, Knobs, Reason, Schedule, StorePlan, relayed
+from warploom.schedule.model import ChannelPlan, Knobs, Reason, Schedule, StorePlan, forwarded
 from warploom.schedule.resources import excess, fits
 from warploom.schedule.roles import TRANSPOSER, Roles
 from warploom.schedule.stores import BUFFERS, WHOLE, Stores
@@ -36,9 +36,9 @@ def fillings(context: Context, roles: Roles, partition: ConsumerPartition) -> di
     """How each load's items get to their slots."""
     found = {}
     for o in roles.loads:
-        via, fact = rings.choose_via(context.accesses, o, partition.parts, o in roles.relays)
+        via, fact = rings.choose_via(context.accesses, o, partition.parts, o in roles.forwards)
         context.because(o.id, f"filled by {via}", fact)
-        if o in roles.relays:
+        if o in roles.forwards:
             why = rings.misplaced(context.accesses, o, partition.parts)
             assert why is not None
             context.because(o.id, "transposed by a transposer", why)
@@ -120,11 +120,11 @@ class Memory:
 
     def channel(self, x: _Link, depth: int) -> ChannelPlan:
         """The plan of a ring."""
-        is_relayed = x.producer == TRANSPOSER
+        is_forwarded = x.producer == TRANSPOSER
         return ChannelPlan(
             name=x.name,
-            items=tuple(relayed(o.id) if is_relayed else o.id for o in x.loads),
-            via=tuple("registers" if is_relayed else self.vias[o] for o in x.loads),
+            items=tuple(forwarded(o.id) if is_forwarded else o.id for o in x.loads),
+            via=tuple("registers" if is_forwarded else self.vias[o] for o in x.loads),
             producer=x.producer,
             consumers=(x.consumer,),
             depth=depth,
@@ -149,9 +149,9 @@ class Memory:
         """The rings of loads that are read together: one, and two for each with a transposer between."""
         main, side = self.roles.main, self.roles.side
         wish = self.wish(g)
-        direct = tuple(o for o in g if o not in self.roles.relays)
+        direct = tuple(o for o in g if o not in self.roles.forwards)
         found = [_Link(_name(direct), direct, side, main, wish)] if direct else []
-        for o in (o for o in g if o in self.roles.relays):
+        for o in (o for o in g if o in self.roles.forwards):
             name = _name((o,))
             arriving = _Wish(min(ARRIVAL_DEPTH, wish.most))
             found.append(_Link(f"{name}_arrived", (o,), side, TRANSPOSER, arriving))

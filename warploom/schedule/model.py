@@ -184,7 +184,7 @@ class TaskPlan:
 @dataclass(frozen=True)
 class ChannelPlan:
     """One ring.  `items` are the ids of the ops whose results it carries, `via` how each is filled.  What a
-    transposer hands on of load i has the id relayed(i).
+    transposer hands on of load i has the id forwarded(i).
 
     multicast[i]: the axis of item i that the CTAs of the cluster divide, each loading its part for all; None
     where every CTA loads its own.  also: items of loops that follow, brought into the same slots."""
@@ -208,9 +208,9 @@ class ChannelPlan:
         return tuple(i for site in self.sites for i in site)
 
 
-def relayed(load: str) -> str:
+def forwarded(load: str) -> str:
     """The id of what a transposer makes of the item that `load` brings."""
-    return f"{load}.relayed"
+    return f"{load}.forwarded"
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ class Schedule:
     fused_dots: tuple[tuple[str, ...], ...] = ()  # on one left operand: each becomes one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
     staggered_loops: tuple[str, ...] = ()  # main loops whose epilogues consumer groups stagger
-    relays: tuple[str, ...] = ()  # loads whose items go through the transposer
+    forwards: tuple[str, ...] = ()  # loads whose items go through the transposer
     ping_pong_loop: str = ""  # the consumer's replicas take its iterations in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
     hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block

@@ -296,16 +296,16 @@ def misplaced(accesses: Accesses, o: Op, parts: Parts = _uncut) -> str | None:
 
 
 def choose_via(
-    accesses: Accesses, o: Op, parts: Parts = _uncut, relayed: bool = False
+    accesses: Accesses, o: Op, parts: Parts = _uncut, forwarded: bool = False
 ) -> tuple[str, str]:
-    """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it.  relayed: a
+    """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it.  forwarded: a
     transposer is going to lay it out as its readers need it."""
     if o.kind is not tile.load_box:
-        return _by_pointers(accesses, o, parts, relayed)
+        return _by_pointers(accesses, o, parts, forwarded)
     shape = shape_of(o.result.type)
     view = accesses.view(o)
     inner = accesses.inner_axis(view, len(shape))
-    wrong = None if relayed else misplaced(accesses, o, parts)
+    wrong = None if forwarded else misplaced(accesses, o, parts)
     if wrong is not None:
         return "registers", wrong
     why = accesses.why_not_tma(o, shape)
@@ -322,7 +322,7 @@ def choose_via(
     return "registers", f"{why}; runs of 4 bytes are not known to be aligned"
 
 
-def _by_pointers(accesses: Accesses, o: Op, parts: Parts, relayed: bool) -> tuple[str, str]:
+def _by_pointers(accesses: Accesses, o: Op, parts: Parts, forwarded: bool) -> tuple[str, str]:
     """`choose_via` for a load by pointers."""
     no_box = "it is no box of a strided array"
     if len(o.operands) > 2:
@@ -330,7 +330,7 @@ def _by_pointers(accesses: Accesses, o: Op, parts: Parts, relayed: bool) -> tupl
     _, pieces = pointer_pieces(accesses, o.operands[0], o.operands[1:], o.attrs.get("run", ()))
     if not pieces:
         return "registers", f"{no_box}; runs of 4 bytes are not known to be adjacent and aligned"
-    wrong = None if relayed else misplaced(accesses, o, parts)
+    wrong = None if forwarded else misplaced(accesses, o, parts)
     if wrong is not None:
         return "registers", wrong
     return "cp_async", f"{no_box}, but each row's; runs of {pieces} bytes are aligned"

@@ -32,13 +32,13 @@ TRANSPOSER = "transposer"
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Who runs what.  loads: in program order, those that have rings; relays: of these, the ones whose items
+    """Who runs what.  loads: in program order, those that have rings; forwards: of these, the ones whose items
     go through a transposer."""
 
     specialized: bool
     demand: Demand
     loads: list[Op]
-    relays: frozenset[Op]
+    forwards: frozenset[Op]
 
     @property
     def main(self) -> str:
@@ -61,11 +61,11 @@ class Roles:
 
     def warp_groups(self, replicas: int) -> int:
         """Warp groups of the program, where so many run the dots."""
-        return replicas + 1 + bool(self.relays) if self.specialized else replicas
+        return replicas + 1 + bool(self.forwards) if self.specialized else replicas
 
     def transposer_registers(self, headroom: Headroom, target: Target) -> int:
         """Registers a thread of the transposer, 0 where there is none: it holds an item at a time."""
-        items = (transposer_registers(rings.slot_bytes(o.result), target) for o in self.relays)
+        items = (transposer_registers(rings.slot_bytes(o.result), target) for o in self.forwards)
         return max((n + headroom.transposer for n in items), default=0)
 
 
@@ -110,8 +110,8 @@ def assign(context: Context, plainly: bool) -> Roles:
         ahead = [o for o in context.ops if o in loads or o in vectors]
         demand, loads = assigner.demand(ahead, is_fused=not specialized)
     assigner.settle(loads)
-    relays = assigner.relayed(loads) if specialized else frozenset()
-    return Roles(specialized, demand, loads, relays)
+    forwards = assigner.forwarded(loads) if specialized else frozenset()
+    return Roles(specialized, demand, loads, forwards)
 
 
 @dataclass(eq=False)
@@ -201,7 +201,7 @@ class _Assigner:
             self.context.because(o.id, "loaded into registers", why)
         return why is not None
 
-    def relayed(self, loads: list[Op]) -> frozenset[Op]:
+    def forwarded(self, loads: list[Op]) -> frozenset[Op]:
         """Operands that wgmma needs in another order than memory has them, and that can land as they are."""
         found = set()
         for o in loads:
@@ -211,7 +211,7 @@ class _Assigner:
             wanted = rings.wanted_inner(self.context.structure, o.result)
             if wanted is None or rings.misplaced(self.context.accesses, o) is None:
                 continue
-            arrives = rings.choose_via(self.context.accesses, o, relayed=True)[0] != "registers"
+            arrives = rings.choose_via(self.context.accesses, o, forwarded=True)[0] != "registers"
             warps = self.context.target.warp_group
             if arrives and transposing(shape, elem.bytes, wanted, warps) is not None:
                 found.add(o)

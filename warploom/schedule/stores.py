@@ -110,11 +110,11 @@ class Stores:
     @cached_property
     def once(self) -> tuple[Op, ...]:
         """Loads of items in no loop, each in slots of its own."""
-        loops, relays = self.context.structure.loops, self.roles.relays
+        loops, forwards = self.context.structure.loops, self.roles.forwards
         return tuple(
             o
             for o in self.roles.loads
-            if not loops(o) and o not in relays and len(shape_of(o.result.type)) == 2
+            if not loops(o) and o not in forwards and len(shape_of(o.result.type)) == 2
         )
 
     def is_room(self, o: Op, chunk: tuple[int, int], h: Op, is_whole: bool) -> bool:
@@ -238,7 +238,7 @@ class Stores:
         replicas = self.partition.replicas
         if not self.roles.specialized:
             return "the kernel is uniform"
-        if self.partition.work(self.roles.loads) != "issues" or self.roles.relays:
+        if self.partition.work(self.roles.loads) != "issues" or self.roles.forwards:
             return "the warps beside the producer's first one are not free"
         if replicas >= self.context.target.warp_group:
             return f"{replicas} groups have more stores than the producer's warp group has warps"

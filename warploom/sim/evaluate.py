@@ -212,7 +212,7 @@ PURE |= {
     tile.concat: lambda o, *parts: np.concatenate(parts, o.attrs["axis"]),
     tile.convert_layout: lambda o, x: x,
     tile.agree: lambda o, x: x,
-    task.relay: lambda o, x: x,
+    task.forward: lambda o, x: x,
 }
 
 

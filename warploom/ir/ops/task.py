@@ -112,7 +112,7 @@ def slice_block(x: Tile, *block: Scalar, shape: tuple[int, ...]) -> Tile:
 
 
 @op(Family.MOVE, levels=frozenset({Level.TASK, Level.CHANNEL}), axes=alike)
-def relay(x: Tile) -> Tile:
+def forward(x: Tile) -> Tile:
     """x, by way of a task of its own: its readers find it in other slots than those that it was loaded to,
     which may be laid out with another axis adjacent.  (Operands of wgmma that are not of 16 bits are K-major;
     memory may have them the other way.)"""

@@ -95,8 +95,8 @@ class _Inserter:
         self.items = {o.result for r in self.rings for o in r.loads}
 
     def load(self, item: str) -> Op:
-        """The load (or relay), or what else gives a number, that a schedule calls `item`."""
-        loads = (tile.load, tile.load_box, tile.atomic, task.relay)
+        """The load (or forward), or what else gives a number, that a schedule calls `item`."""
+        loads = (tile.load, tile.load_box, tile.atomic, task.forward)
         found = [o for o in self.structure.ops if o.id == item and o.kind in loads]
         if len(found) != 1:
             raise InternalError(f"a channel carries {item}, of which there are {len(found)}")
@@ -161,7 +161,7 @@ class _Inserter:
                     self.begin_use(r, b, cursors[r.channel])
             leaving = [r for r in here if r.last == i and not r.is_number]
             if (
-                o.kind is task.relay
+                o.kind is task.forward
             ):  # it has its item in registers while it waits for a slot to put it in
                 for r in leaving:
                     self.end_use(r, b, cursors)

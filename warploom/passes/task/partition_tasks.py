@@ -6,9 +6,9 @@ Changes: every kernel.
 before:  %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0
 after:   %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0 @{producer}
 
-What goes through a transposer is read from its relay:
+What goes through a transposer is read from what it forwards:
 
-         %b1 = relay(%b) #loop0/load_box1.relayed @{transposer}
+         %b1 = forward(%b) #loop0/load_box1.forwarded @{transposer}
 
 A yield belongs to the tasks of the op around it.  The pairs of pointer parameters (stored, loaded) that
 the schedule takes to be disjoint, because a load runs ahead of a store, go to func.attrs["disjoint"];
@@ -22,7 +22,7 @@ from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Level, Op, Region, Value
 from warploom.ir.ops import control, task
-from warploom.schedule.model import Schedule, relayed
+from warploom.schedule.model import Schedule, forwarded
 from warploom.target import Target
 
 
@@ -31,16 +31,16 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
     names = frozenset(t.name for t in schedule.tasks)
     tasks = _tasks(func, schedule)
 
-    instead: dict[Value, Value] = {}  # what its readers take for an item that is relayed
+    instead: dict[Value, Value] = {}  # what its readers take for an item that is forwarded
 
     def region(r: Region, around: frozenset[str]) -> Region:
         ops: list[Op] = []
         for o in r.ops:
             ops.append(op(o, around))
-            if o.id in schedule.relays:
-                ops.append(_relay(o, schedule))
+            if o.id in schedule.forwards:
+                ops.append(_forward(o, schedule))
                 instead[o.result] = ops[-1].result
-        return Region(r.params, _relayed_first(ops, schedule))
+        return Region(r.params, _forwarded_first(ops, schedule))
 
     def op(o: Op, around: frozenset[str]) -> Op:
         operands = tuple(instead.get(v, v) for v in o.operands)
@@ -57,10 +57,10 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
     return func.with_(body=region(func.body, names), level=Level.TASK, attrs=attrs)
 
 
-def _relayed_first(ops: list[Op], schedule: Schedule) -> tuple[Op, ...]:
+def _forwarded_first(ops: list[Op], schedule: Schedule) -> tuple[Op, ...]:
     """Loads whose items have the longest way come first: a producer issues in order, and what waits for a
     slot that the consumers still read would keep what a transposer has yet to transpose."""
-    loads = [o for o in ops if o.id in schedule.relays]
+    loads = [o for o in ops if o.id in schedule.forwards]
     last = max((ops.index(o) for o in loads), default=0)
     items = {i for c in schedule.channels for i in c.items}
     late: list[Op] = []
@@ -77,11 +77,11 @@ def _relayed_first(ops: list[Op], schedule: Schedule) -> tuple[Op, ...]:
     return tuple(out)
 
 
-def _relay(load: Op, schedule: Schedule) -> Op:
+def _forward(load: Op, schedule: Schedule) -> Op:
     name = next(t.name for t in schedule.tasks if t.role == "transposer")
     made = Value(load.result.type, load.result.hint)
     tasks = frozenset({name})
-    return Op(task.relay, (load.result,), {}, (made,), (), tasks, load.loc, relayed(load.id))
+    return Op(task.forward, (load.result,), {}, (made,), (), tasks, load.loc, forwarded(load.id))
 
 
 def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:

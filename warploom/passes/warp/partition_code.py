@@ -346,7 +346,7 @@ class _Writer:
             return
         ring = self.shared.rings[acquire.operands[0]]
         sources = [protocol.Source()] * len(ring.items)
-        made = {o.result: o for o in unit if o.loads or o.kind is task.relay}
+        made = {o.result: o for o in unit if o.loads or o.kind is task.forward}
         for o in unit:
             if o.kind is task.produce:
                 box = tuple(self.get(v) for v in o.operands[2:])
@@ -359,11 +359,11 @@ class _Writer:
         protocol.fill(b, ring, slot, phase, sources, self.elected, sharing)
 
     def source(self, o: Op) -> protocol.Source:
-        """A load, or what a transposer relays, that goes through registers."""
+        """A load, or what a transposer forwards, that goes through registers."""
         if o.kind is tile.load_box:
             box = tuple(self.get(v) for v in o.operands)
             return protocol.Source(box, policy=tile.policy_of(o))
-        if o.kind is task.relay:
+        if o.kind is task.forward:
             return protocol.Source(load=lambda b: self.get(o.operands[0]))
 
         def load(b: Builder) -> Value:
