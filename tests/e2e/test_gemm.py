@@ -169,13 +169,13 @@ def test_fp8_in_other_orders_is_turned_on_its_way(case: Gemm, orders: str) -> No
     compiled = check(case.with_(orders=orders), WS, ("late", "seeded"))
     wrong = [name for name, ok in (("a", orders[0] == "r"), ("b", orders[1] == "c")) if not ok]
     rings = {c.name: c for c in compiled.schedule.channels}
-    assert [t.name for t in compiled.schedule.tasks] == ["consumer", "producer", "transposer"]
+    assert [t.name for t in compiled.schedule.tasks] == ["consumer", "producer", "transpose"]
     assert len(compiled.schedule.forwards) == len(wrong)
     for name in wrong:
         arrived, transposed = rings[f"{name}_arrived"], rings[name]
-        assert arrived.via == ("tma",) and arrived.consumers == ("transposer",)
-        assert transposed.via == ("registers",) and transposed.producer == "transposer"
-    told = [r for r in compiled.schedule.reasons if r.decision == "transposed by a transposer"]
+        assert arrived.via == ("tma",) and arrived.consumers == ("transpose",)
+        assert transposed.via == ("registers",) and transposed.producer == "transpose"
+    told = [r for r in compiled.schedule.reasons if r.decision == "transposed by transpose warps"]
     assert {r.subject for r in told} == set(compiled.schedule.forwards)
     assert all("wgmma reads it with axis" in r.because for r in told)
     assert "ldmatrix4_trans" in compiled.cuda and "stmatrix4" in compiled.cuda

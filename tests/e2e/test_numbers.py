@@ -290,7 +290,7 @@ def test_clusters_have_no_numbers_yet() -> None:
             road.compile_for(kernel, args, 2, {**TWO, **more, "num_ctas": 2})
 
 
-def test_a_transposer_takes_them_too() -> None:
+def test_transpose_warps_take_them_too() -> None:
     """8-bit B stored K by N is transposed by a task of its own, whose loop follows the drawn tiles as well."""
     rng = np.random.default_rng(0)
     a, b = (
@@ -304,7 +304,7 @@ def test_a_transposer_takes_them_too() -> None:
     )
     np.testing.assert_array_equal(expected[2], a.astype(np.float32) @ b.astype(np.float32))
     (numbers,) = (c for c in compiled.schedule.channels if "number" in c.via)
-    assert numbers.consumers == ("consumer", "transposer")
+    assert numbers.consumers == ("consumer", "transpose")
 
 
 @wl.jit

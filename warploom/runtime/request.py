@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HEADROOMS = (
     Headroom(few_registers=True),
     Headroom(producer=32),
-    Headroom(transposer=8),
+    Headroom(transpose=8),
     Headroom(producer=48),
     Headroom(consumer=16),
     Headroom(consumer=40),

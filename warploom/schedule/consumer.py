@@ -43,7 +43,7 @@ def joins(
     def columns(dot: Op) -> int:
         return shape_of(dot.result.type)[1] if partition.parts(dot)[1] == 1 else 0
 
-    def way(o: Op) -> object:  # what a transposer makes of them lies in rings of their own
+    def way(o: Op) -> object:  # what transpose warps make of them lies in rings of their own
         via = None if o in roles.forwards else vias.get(o)
         return None if via is None else (via, rings.slot_layout(context.accesses, o))
 

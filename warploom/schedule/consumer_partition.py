@@ -293,7 +293,7 @@ class ConsumerPartition:
         whole_tiles: each has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
-        transposer = self.roles.transposer_registers(self.context.headroom, self.target)
+        transpose = self.roles.transpose_registers(self.context.headroom, self.target)
         if groups * self.target.warp_group > self.target.grid.warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
         r, threads = self.target.registers, self.threads(count)
@@ -324,8 +324,8 @@ class ConsumerPartition:
             if not specialized:  # under a limit that it was given it may spill: that is told
                 have = self.target.limited(None).entry_registers(threads)
             else:
-                found = budgets(count, work, self.target, need, self.context.headroom, transposer)
-                most = budgets(count, work, self.target, 0, self.context.headroom, transposer)
+                found = budgets(count, work, self.target, need, self.context.headroom, transpose)
+                most = budgets(count, work, self.target, 0, self.context.headroom, transpose)
                 have = self.context.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
             if need <= have:
                 self.need, self.pieces = need, pieces

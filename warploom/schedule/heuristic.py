@@ -52,9 +52,9 @@ from warploom.schedule.stores import Stores
 from warploom.schedule.tasks import plan_tasks, with_stores
 from warploom.target import Target
 
-# Slots of the rings that a step with a transposer waits for, before more staging: with two, a step lasts as
-# long as an item's way (docs/log/2026-11-21-tf32-and-int8.md).
-TRANSPOSER_DEPTH = 3
+# Slots of the rings that a step with transpose warps waits for, before more staging: with two, a step lasts
+# as long as an item's way (docs/log/2026-11-21-tf32-and-int8.md).
+TRANSPOSE_DEPTH = 3
 # Warps of a multiprocessor below which its four schedulers idle while theirs wait.
 FEW_WARPS = 8
 
@@ -268,8 +268,8 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     ends = epilogues.find(context, who.mine, replicas) if shared else []
     wanted = epilogues.wanted_depth(ends, context.knobs)
     if who.forwards:
-        wanted = max(wanted, TRANSPOSER_DEPTH)
-    for o in who.forwards:  # a transposer runs the control flow around what it transposes
+        wanted = max(wanted, TRANSPOSE_DEPTH)
+    for o in who.forwards:  # transpose warps run the control flow around what they transpose
         for outer in context.structure.enclosing(o):
             who.demand.run(outer, "transpose")
     numbers = number_channels(context, who)

@@ -22,11 +22,11 @@ from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
 from warploom.schedule.model import ChannelPlan, Knobs, Reason, Schedule, StorePlan, forwarded
 from warploom.schedule.resources import excess, fits
-from warploom.schedule.roles import TRANSPOSER, Roles
+from warploom.schedule.roles import TRANSPOSE, Roles
 from warploom.schedule.stores import BUFFERS, WHOLE, Stores
 
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
-ARRIVAL_DEPTH = 2  # slots before a transposer: one arrives, the other is transposed
+ARRIVAL_DEPTH = 2  # slots before transpose warps: one arrives, the other is transposed
 ENOUGH_SLOTS = 3  # of a ring in a loop: with fewer, rings that can are shared widely
 MOST_HELD = 8  # loads that go to registers where shared memory is short
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
@@ -41,7 +41,7 @@ def fillings(context: Context, roles: Roles, partition: ConsumerPartition) -> di
         if o in roles.forwards:
             why = rings.misplaced(context.accesses, o, partition.parts)
             assert why is not None
-            context.because(o.id, "transposed by a transposer", why)
+            context.because(o.id, "transposed by transpose warps", why)
         found[o] = via
     return found
 
@@ -120,7 +120,7 @@ class Memory:
 
     def channel(self, x: _Link, depth: int) -> ChannelPlan:
         """The plan of a ring."""
-        is_forwarded = x.producer == TRANSPOSER
+        is_forwarded = x.producer == TRANSPOSE
         return ChannelPlan(
             name=x.name,
             items=tuple(forwarded(o.id) if is_forwarded else o.id for o in x.loads),
@@ -128,7 +128,7 @@ class Memory:
             producer=x.producer,
             consumers=(x.consumer,),
             depth=depth,
-            multicast=() if TRANSPOSER in (x.producer, x.consumer) else self.multicast(x.loads),
+            multicast=() if TRANSPOSE in (x.producer, x.consumer) else self.multicast(x.loads),
             also=tuple(tuple(o.id for o in g) for g in self.again.get(x.loads, ())),
         )
 
@@ -146,7 +146,7 @@ class Memory:
             self.context.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
 
     def links(self, g: tuple[Op, ...]) -> list[_Link]:
-        """The rings of loads that are read together: one, and two for each with a transposer between."""
+        """The rings of loads that are read together: one, and two for each with transpose warps between."""
         main, side = self.roles.main, self.roles.side
         wish = self.wish(g)
         direct = tuple(o for o in g if o not in self.roles.forwards)
@@ -154,8 +154,8 @@ class Memory:
         for o in (o for o in g if o in self.roles.forwards):
             name = _name((o,))
             arriving = _Wish(min(ARRIVAL_DEPTH, wish.most))
-            found.append(_Link(f"{name}_arrived", (o,), side, TRANSPOSER, arriving))
-            found.append(_Link(name, (o,), TRANSPOSER, main, wish))
+            found.append(_Link(f"{name}_arrived", (o,), side, TRANSPOSE, arriving))
+            found.append(_Link(name, (o,), TRANSPOSE, main, wish))
         return found
 
     def wish(self, g: tuple[Op, ...]) -> _Wish:

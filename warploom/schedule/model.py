@@ -166,7 +166,7 @@ class TaskPlan:
     take tiles in turn, see Schedule.ping_pong_loop), registers a thread (needed: how many it was estimated to
     take).
 
-    A "transposer" stands between producer and consumers: it moves items from the slots where they land to
+    A "transpose" task stands between producer and consumers: it moves items from the slots where they land to
     others, where they lie as their readers need them.
     "store" tasks, one a consumer's replica, issue its stores; "spare" warps fill up their warp group.
     An "inline" task is a producer of a uniform kernel: it has no warps of its own (warps 0), its code is
@@ -174,7 +174,7 @@ class TaskPlan:
     """
 
     name: str
-    role: str  # "producer" | "consumer" | "transposer" | "main" (uniform) | "inline"
+    role: str  # "producer" | "consumer" | "transpose" | "main" (uniform) | "inline"
     warps: int
     replicas: int
     registers: int | None
@@ -183,8 +183,8 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class ChannelPlan:
-    """One ring.  `items` are the ids of the ops whose results it carries, `via` how each is filled.  What a
-    transposer hands on of load i has the id forwarded(i).
+    """One ring.  `items` are the ids of the ops whose results it carries, `via` how each is filled.  What
+    transpose warps hand on of load i has the id forwarded(i).
 
     multicast[i]: the axis of item i that the CTAs of the cluster divide, each loading its part for all; None
     where every CTA loads its own.  also: items of loops that follow, brought into the same slots."""
@@ -209,7 +209,7 @@ class ChannelPlan:
 
 
 def forwarded(load: str) -> str:
-    """The id of what a transposer makes of the item that `load` brings."""
+    """The id of what transpose warps make of the item that `load` brings."""
     return f"{load}.forwarded"
 
 
@@ -352,7 +352,7 @@ class Schedule:
     fused_dots: tuple[tuple[str, ...], ...] = ()  # on one left operand: each becomes one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
     staggered_loops: tuple[str, ...] = ()  # main loops whose epilogues consumer groups stagger
-    forwards: tuple[str, ...] = ()  # loads whose items go through the transposer
+    forwards: tuple[str, ...] = ()  # loads whose items go through transpose warps
     ping_pong_loop: str = ""  # the consumer's replicas take its iterations in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
     hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block

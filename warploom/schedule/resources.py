@@ -19,9 +19,9 @@ WORK = (
 )
 
 
-def transposer_registers(item_bytes: int, target: Target) -> int:
-    """Registers a thread of a transposer that holds items of so many bytes, one at a time (NVRTC 13.5: up to
-    48 words are transposed with 32 registers beside them, 64 need more, none gets on with less than 56)."""
+def transpose_registers(item_bytes: int, target: Target) -> int:
+    """Registers a thread of transpose warps that hold items of so many bytes, one at a time (NVRTC 13.5: up
+    to 48 words are transposed with 32 registers beside them, 64 need more, none takes less than 56)."""
     words = item_bytes // (4 * target.group_threads)
     return max(56, -(-(words + (32 if words <= 48 else 40)) // 8) * 8)
 
@@ -33,7 +33,7 @@ class Headroom:
 
     producer: int = 0
     consumer: int = 0
-    transposer: int = 0
+    transpose: int = 0
     shared: int = 0
     few_registers: bool = False
 
@@ -47,24 +47,24 @@ def budgets(
     target: Target,
     need: int = 0,
     headroom: Headroom | None = None,
-    transposer: int = 0,
+    transpose: int = 0,
     lean: bool = False,
 ) -> tuple[int, int] | None:
     """(producer, consumer) registers that use up the pool of a producer and `replicas` consumer groups, for
     consumers that need so many; None where there are none.  Both are what a thread is launched with where
     reallocation brings nothing: with one consumer group each thread has all that it can address.
-    transposer: registers of a transposer's threads, 0 where there is none.  lean: the producer gets what it
+    transpose: registers of transpose warps, 0 where there is none.  lean: the producer gets what it
     manages with."""
-    entry = target.entry_registers((replicas + 1 + bool(transposer)) * target.group_threads)
+    entry = target.entry_registers((replicas + 1 + bool(transpose)) * target.group_threads)
     if target.registers.reallocation is None:
-        return (entry, entry) if entry >= max(need, transposer) else None
-    pool = (replicas + 1 + bool(transposer)) * entry - transposer
+        return (entry, entry) if entry >= max(need, transpose) else None
+    pool = (replicas + 1 + bool(transpose)) * entry - transpose
     takes = target.registers.producers[work]
     usual, least = (n + (headroom.producer if headroom else 0) for n in (takes.usual, takes.least))
     for low in range(least if lean else usual, least - 1, -8):
         high = min((pool - low) // replicas // 8 * 8, target.registers.per_thread // 8 * 8)
         if high <= entry:
-            return (entry, entry) if entry >= max(need, transposer) else None
+            return (entry, entry) if entry >= max(need, transpose) else None
         if high >= need:
             return pool - replicas * high, high
     return None

@@ -298,8 +298,8 @@ def misplaced(accesses: Accesses, o: Op, parts: Parts = _uncut) -> str | None:
 def choose_via(
     accesses: Accesses, o: Op, parts: Parts = _uncut, forwarded: bool = False
 ) -> tuple[str, str]:
-    """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it.  forwarded: a
-    transposer is going to lay it out as its readers need it."""
+    """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it.  forwarded:
+    transpose warps are going to lay it out as its readers need it."""
     if o.kind is not tile.load_box:
         return _by_pointers(accesses, o, parts, forwarded)
     shape = shape_of(o.result.type)

@@ -3,7 +3,7 @@ there are tasks at all.
 
     loads that feed dots ─▶ producer        dots, stores, other effects ─▶ consumer
     address arithmetic, loop control ─▶ whoever needs it (analysis/structure.py)
-    items that wgmma needs transposed ─▶ producer, then transposer
+    items that wgmma needs transposed ─▶ producer, then transpose warps
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from warploom.schedule import rings
 from warploom.schedule.context import Context, named
 from warploom.schedule.direct_loads import why_direct
 from warploom.schedule.hints import ids, spelled
-from warploom.schedule.resources import Headroom, transposer_registers
+from warploom.schedule.resources import Headroom, transpose_registers
 from warploom.target import Target
 
-TRANSPOSER = "transposer"
+TRANSPOSE = "transpose"
 
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Who runs what.  loads: in program order, those that have rings; forwards: of these, the ones whose items
-    go through a transposer."""
+    """Who runs what.  loads: in program order, those that have rings; forwards: of these, the ones whose
+    items go through transpose warps."""
 
     specialized: bool
     demand: Demand
@@ -53,7 +53,7 @@ class Roles:
     @property
     def names(self) -> dict[str, str]:
         """The tasks, by the words that `demand` has for them."""
-        return {"use": self.main, "load": self.side, "transpose": TRANSPOSER}
+        return {"use": self.main, "load": self.side, "transpose": TRANSPOSE}
 
     def mine(self, o: Op) -> bool:
         """Does the task of the dots run op o?"""
@@ -63,10 +63,10 @@ class Roles:
         """Warp groups of the program, where so many run the dots."""
         return replicas + 1 + bool(self.forwards) if self.specialized else replicas
 
-    def transposer_registers(self, headroom: Headroom, target: Target) -> int:
-        """Registers a thread of the transposer, 0 where there is none: it holds an item at a time."""
-        items = (transposer_registers(rings.slot_bytes(o.result), target) for o in self.forwards)
-        return max((n + headroom.transposer for n in items), default=0)
+    def transpose_registers(self, headroom: Headroom, target: Target) -> int:
+        """Registers a thread of the transpose warps, 0 where there are none: it holds an item at a time."""
+        items = (transpose_registers(rings.slot_bytes(o.result), target) for o in self.forwards)
+        return max((n + headroom.transpose for n in items), default=0)
 
 
 def is_free(context: Context) -> bool:

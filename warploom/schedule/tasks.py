@@ -16,7 +16,7 @@ from warploom.schedule.resources import (
     budgets,
     check_registers,
 )
-from warploom.schedule.roles import TRANSPOSER, Roles
+from warploom.schedule.roles import TRANSPOSE, Roles
 
 _WORKS = {
     "issues": "only issues TMA",
@@ -41,8 +41,8 @@ def plan_tasks(
         tasks = (TaskPlan(main, "main", partition.warps, replicas, None, need),)
         return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
     work = partition.work(roles.loads)
-    transposer = roles.transposer_registers(context.headroom, context.target)
-    pair = budgets(replicas, work, context.target, need, context.headroom, transposer, bool(lean))
+    transpose = roles.transpose_registers(context.headroom, context.target)
+    pair = budgets(replicas, work, context.target, need, context.headroom, transpose, bool(lean))
     entry = context.target.entry_registers(
         roles.warp_groups(replicas) * context.target.group_threads
     )
@@ -55,9 +55,9 @@ def plan_tasks(
         TaskPlan(main, "consumer", group, replicas, high, need),
         TaskPlan(side, "producer", group, 1, low),
     )
-    if transposer:
-        own = transposer if pair or low or high else None
-        plans += (TaskPlan(TRANSPOSER, "transposer", group, 1, own),)
+    if transpose:
+        own = transpose if pair or low or high else None
+        plans += (TaskPlan(TRANSPOSE, "transpose", group, 1, own),)
     check_registers(plans, context.target, context.func.loc)
     total = sum(t.warps * t.replicas for t in plans)
     if total > context.target.grid.warps:

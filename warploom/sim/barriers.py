@@ -23,8 +23,8 @@ TX_LIMIT = (1 << 20) - 1  # range of the transaction count (PTX ISA, "tx-count o
 class Touch(NamedTuple):
     """What one step did to something that several parties share.
 
-    thing: a barrier's name, or an address of global memory.  mode: "arrive" (a copy that arrives, too), "wait"
-    (a parity wait that passes), "pass" (of a counted barrier), "read" or "write" (global memory), or
+    thing: a barrier's name, or an address of global memory.  mode: "arrive" (a copy, too), "wait" (a parity
+    wait that passes), "pass" (of a counted barrier), "read" or "write" (global memory), or
     "setmaxnreg" (which orders nothing).  phase: an arrival's; of a wait how many phases are complete; of a
     setmaxnreg the registers.  completes: the arrival completed its phase."""
 

@@ -6,9 +6,9 @@ Changes: every kernel.
 before:  %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0
 after:   %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0 @{producer}
 
-What goes through a transposer is read from what it forwards:
+What goes through transpose warps is read from what they forward:
 
-         %b1 = forward(%b) #loop0/load_box1.forwarded @{transposer}
+         %b1 = forward(%b) #loop0/load_box1.forwarded @{transpose}
 
 A yield belongs to the tasks of the op around it.  The pairs of pointer parameters (stored, loaded) that
 the schedule takes to be disjoint, because a load runs ahead of a store, go to func.attrs["disjoint"];
@@ -59,7 +59,7 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
 
 def _forwarded_first(ops: list[Op], schedule: Schedule) -> tuple[Op, ...]:
     """Loads whose items have the longest way come first: a producer issues in order, and what waits for a
-    slot that the consumers still read would keep what a transposer has yet to transpose."""
+    slot that the consumers still read would keep what is yet to be transposed."""
     loads = [o for o in ops if o.id in schedule.forwards]
     last = max((ops.index(o) for o in loads), default=0)
     items = {i for c in schedule.channels for i in c.items}
@@ -78,7 +78,7 @@ def _forwarded_first(ops: list[Op], schedule: Schedule) -> tuple[Op, ...]:
 
 
 def _forward(load: Op, schedule: Schedule) -> Op:
-    name = next(t.name for t in schedule.tasks if t.role == "transposer")
+    name = next(t.name for t in schedule.tasks if t.role == "transpose")
     made = Value(load.result.type, load.result.hint)
     tasks = frozenset({name})
     return Op(task.forward, (load.result,), {}, (made,), (), tasks, load.loc, forwarded(load.id))

@@ -359,7 +359,7 @@ class _Writer:
         protocol.fill(b, ring, slot, phase, sources, self.elected, sharing)
 
     def source(self, o: Op) -> protocol.Source:
-        """A load, or what a transposer forwards, that goes through registers."""
+        """A load, or what transpose warps forward, that goes through registers."""
         if o.kind is tile.load_box:
             box = tuple(self.get(v) for v in o.operands)
             return protocol.Source(box, policy=tile.policy_of(o))
