@@ -164,8 +164,8 @@ def test_any_shape(
 
 @pytest.mark.parametrize("orders", ["rr", "cc", "cr"])
 @pytest.mark.parametrize("case", EIGHT_BIT[:2], ids=str)
-def test_fp8_in_other_orders_is_turned_on_its_way(case: Gemm, orders: str) -> None:
-    """wgmma takes 8-bit operands with K adjacent only: a task of its own turns the others, and that is said."""
+def test_fp8_in_other_orders_is_transposed_on_its_way(case: Gemm, orders: str) -> None:
+    """wgmma takes 8-bit operands with K adjacent only: a task of its own transposes the others, and that is said."""
     compiled = check(case.with_(orders=orders), WS, ("late", "seeded"))
     wrong = [name for name, ok in (("a", orders[0] == "r"), ("b", orders[1] == "c")) if not ok]
     rings = {c.name: c for c in compiled.schedule.channels}

@@ -130,7 +130,7 @@ def test_grouped_matmul(knobs: dict[str, int], target: str) -> None:
     left_open = (
         "no input was found that makes it run",
         "no recurrence was seen of longer loops",
-        "no input was found that turns this condition",
+        "no input was found that flips this condition",
     )
     if not own(compiled):
         assert compiled.resources.problems() == ()

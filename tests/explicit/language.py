@@ -463,8 +463,8 @@ class Reread(tilus.Script):
                 self.tma.global_to_shared(x, s, [i, 0, 0], full, dims=[1, 2], promote=64)
             self.mbarrier.wait(full, phase)
             phase = phase ^ 1
-            turned = self.load_shared(s.permute(1, 0))
-            self.store_global(y, turned, offsets=[i, 0, 0])
+            transposed = self.load_shared(s.permute(1, 0))
+            self.store_global(y, transposed, offsets=[i, 0, 0])
             self.sync()
 
 

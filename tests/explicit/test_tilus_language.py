@@ -65,12 +65,12 @@ class Scatters(tilus.Script):
         bins = self.register_tensor(dtype=int32, shape=[n], init=lambda i: i % self.bins)
         g_bins = self.global_view(bins_ptr, dtype=int32, shape=[self.bins])
         self.atomic.global_scatter_add(g_bins, dim=0, indices=bins, values=ones)
-        turned = self.register_tensor(
+        transposed = self.register_tensor(
             dtype=int32, shape=[n], init=lambda i: n - i
         )  # one is outside
         values = self.register_tensor(dtype=int32, shape=[n], init=lambda i: 100 + i)
         g_out = self.global_view(out_ptr, dtype=int32, shape=[n])
-        self.store_global_scatter(g_out, dim=0, indices=turned, values=values)
+        self.store_global_scatter(g_out, dim=0, indices=transposed, values=values)
         self.sync()
         self.atomic.global_max(g_out, values)
         old = self.atomic.global_sub(g_out, ones)

@@ -366,9 +366,9 @@ def chain(d: Draw, dtype: str) -> None:
         d, dtype, (make("mul", d.slot, literal(m, "i32")), zero), (d.slots * m, head), (m, head), ""
     )
     q = _touched(d, d.loaded(q_access))
-    turned = d.maybe(0.5)
+    transposed = d.maybe(0.5)
     at, reach, sizes = ((place, zero), (most * keys, head), (keys, head))
-    if turned:
+    if transposed:
         at, reach, sizes = at[::-1], reach[::-1], sizes[::-1]  # type: ignore[assignment]
     k_access, _ = _operand(d, dtype, at, reach, sizes, n)
     v_access, _ = _operand(d, dtype, (place, zero), (most * keys, width), (keys, width), n)
@@ -388,7 +388,7 @@ def chain(d: Draw, dtype: str) -> None:
 
     def body() -> None:
         keys_tile = d.loaded(k_access)
-        right = keys_tile if turned else make("permute", keys_tile, perm=(1, 0))
+        right = keys_tile if transposed else make("permute", keys_tile, perm=(1, 0))
         scores = d.let(d.fresh("s"), d.fit(make("dot", q, right, options=()), -16, 16))
         p: E = d.fit(scores, -2, 2)
         if with_peak:

@@ -181,8 +181,8 @@ class _Text:
         array = self.kernel.array(a.array)
         extents, strides = self.extents(a, array), self.strides(a, array)
         at, sizes = [self.expr(e) for e in a.at], list(a.sizes)
-        turned = array.order == "c" and len(sizes) == 2
-        if turned:
+        transposed = array.order == "c" and len(sizes) == 2
+        if transposed:
             extents, strides, at, sizes = (list(reversed(x)) for x in (extents, strides, at, sizes))
         strides[-1] = "1"
         if a.lead is not None and a.hint == "batch":
@@ -199,7 +199,7 @@ class _Text:
         )
         if base == array.name:
             text = self.top.setdefault(text, f"desc_{len(self.top)}")
-        return text, f"[{', '.join(at)}]", turned
+        return text, f"[{', '.join(at)}]", transposed
 
     def load(self, s: Load) -> None:
         a = s.access
@@ -214,12 +214,12 @@ class _Text:
             padding = ', padding_option="nan"' if a.hint == "nan" else ""
             self.line(f"{s.name} = tl.load({pointer}, boundary_check={tuple(a.bounded)}{padding})")
         else:
-            text, at, turned = self.descriptor(a)
+            text, at, transposed = self.descriptor(a)
             box = f"{text}.load({at})"
             if a.lead is not None and a.hint == "batch":
-                sizes = tuple(reversed(a.sizes)) if turned else a.sizes
+                sizes = tuple(reversed(a.sizes)) if transposed else a.sizes
                 box = f"tl.reshape({box}, {sizes})"
-            self.line(f"{s.name} = {f'tl.trans({box})' if turned else box}")
+            self.line(f"{s.name} = {f'tl.trans({box})' if transposed else box}")
 
     def store(self, s: Store) -> None:
         a, value = s.access, self.expr(s.value)
@@ -230,10 +230,10 @@ class _Text:
                 f"tl.store({self.block_pointer(a)}, {value}, boundary_check={tuple(a.bounded)})"
             )
         else:
-            text, at, turned = self.descriptor(a)
-            value = f"tl.trans({value})" if turned else value
+            text, at, transposed = self.descriptor(a)
+            value = f"tl.trans({value})" if transposed else value
             if a.lead is not None and a.hint == "batch":
-                sizes = tuple(reversed(a.sizes)) if turned else a.sizes
+                sizes = tuple(reversed(a.sizes)) if transposed else a.sizes
                 value = f"tl.reshape({value}, {(1, *sizes)})"
             self.line(f"{text}.store({at}, {value})")
 

@@ -108,7 +108,7 @@ def as_data(found: Judged) -> dict[str, Any]:
         "mutant": mutant.what,
         "family": mutant.family,
         "harm": found.harm.how,
-        "turned": found.harm.turned,
+        "flipped": found.harm.flipped,
         "verdict": found.verdict.value,
         "replays": found.replays,
         "check seconds": round(found.seconds, 1),

@@ -67,7 +67,7 @@ class Mutant:
 
     change: "duplicate", "swap", "pending -1", "only if" …; kind: of the op that is changed; what: both in
     words; make: builds the function.  family: of the condition that it hangs on ("" where there is none).
-    setting: the runs in which the condition turns.  own_result: all orders are compared with the mutant's
+    setting: the runs in which the condition flips.  own_result: all orders are compared with the mutant's
     first, since it is meant to compute something else than its original."""
 
     change: str

@@ -1,6 +1,6 @@
 """Conditions that hold mostly: not at a late iteration, in a block, at an argument or a word of memory.
 
-Each is drawn for one of the inputs of the data runs, in which it turns: who draws it knows the inputs.
+Each is drawn for one of the inputs of the data runs, in which it flips: who draws it knows the inputs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Number = Callable[[Builder, Place], Value]  # appends what computes a scalar the
 @dataclass(frozen=True)
 class Condition:
     """A scalar i1 that holds mostly; it can be written at every place with loops like those of the place that
-    it was drawn for.  setting: under which it turns.  promise: what the function assumes."""
+    it was drawn for.  setting: under which it flips.  promise: what the function assumes."""
 
     text: str
     write: Number
@@ -235,7 +235,7 @@ SINGLE: dict[str, Family] = {"late": late, "block": block, "argument": argument,
 
 
 def both(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
-    """What turns where two conditions of different families do."""
+    """What flips where two conditions of different families do."""
     families = rng.sample(list(SINGLE.values()), len(SINGLE))
     found = [c for c in (family(rng, place, seen) for family in families) if c is not None]
     if len(found) < 2:

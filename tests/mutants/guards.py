@@ -42,7 +42,7 @@ Replacement = Callable[[Builder, Value, Op], None]  # of an op, by what depends 
 
 def conditional(func: Func, seen: Sequence[Seen], seed: str = "") -> Iterator[Mutant]:
     """All mutants under a condition: each place with a condition of each family, drawn by the seed and the
-    mutant's number.  seen: inputs in which the conditions turn."""
+    mutant's number.  seen: inputs in which the conditions flip."""
     edits = _Edits(func)
     for number, (site, family) in enumerate(edits.sites()):
         name = next((n for n, f in FAMILIES.items() if f is family), "always")
@@ -55,7 +55,7 @@ def conditional(func: Func, seen: Sequence[Seen], seed: str = "") -> Iterator[Mu
 def _drawn(
     rng: random.Random, family: Family, place: Place, seen: Sequence[Seen]
 ) -> Condition | None:
-    """A condition that turns in one of the inputs: in one time of two the longest that has such."""
+    """A condition that flips in one of the inputs: in one time of two the longest that has such."""
     inputs = rng.sample(seen, len(seen))
     if rng.random() < 0.5:
         inputs.sort(key=lambda s: -max(s.trips.values(), default=0) * s.programs)

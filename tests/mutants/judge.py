@@ -3,7 +3,7 @@
 *Harmful* is judged apart from the checker: the mutant hangs, gives a wrong result or is stopped by the
 simulated machine in untracked data runs, in adversarial and in random orders.  Data are random residues, and
 floats are computed in the field (sim/algebra.py), where any wrong operand shows.  A mutant under a condition
-is run where the condition turns: elsewhere it is its original.
+is run where the condition flips: elsewhere it is its original.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Harm:
-    """how: the mutant fails in data runs ("" where it does not).  turned: its condition turned in some."""
+    """how: the mutant fails in data runs ("" where it does not).  flipped: its condition flipped in some."""
 
     how: str
-    turned: bool
+    flipped: bool
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ def _arrays(args: tuple[Any, ...]) -> Arrays:
 
 def harm(mutant: Mutant, trials: Sequence[Trial], seeds: int = 4) -> Harm:
     """How a mutant fails by itself, without the checker, in the adversarial and in random orders."""
-    turned = [t for t in trials if not mutant.family or _turns(mutant, t.case)]
+    flipped = [t for t in trials if not mutant.family or _flips(mutant, t.case)]
     orders: list[tuple[str, int]] = [("late", 0), ("early", 0), ("reverse", 0)]
     orders += [("seeded", s) for s in range(seeds)]
     own: dict[Trial, Arrays] = {}  # what the mutant gave in its first order
     for order, seed in orders:
-        for t in turned:
+        for t in flipped:
             args = _with_setting(t.case.args, mutant)
             try:
                 simulate(
@@ -139,7 +139,7 @@ def harm(mutant: Mutant, trials: Sequence[Trial], seeds: int = 4) -> Harm:
             wanted = own.setdefault(t, _arrays(args)) if mutant.own_result else t.expected
             if any(_differ(x, y) for x, y in zip(_arrays(args), wanted, strict=False)):
                 return Harm(f"wrong result ({order})", True)
-    return Harm("", bool(turned))
+    return Harm("", bool(flipped))
 
 
 def _differ(x: Any, y: Any) -> bool:
@@ -159,7 +159,7 @@ def _beside(setting: Setting) -> tuple[Any, int]:
     return words, setting.extra
 
 
-def _turns(mutant: Mutant, case: Case) -> bool:
+def _flips(mutant: Mutant, case: Case) -> bool:
     """Does the condition fail in an input?  The numbers alone are run; what goes wrong there, or asks for
     data, counts as if it did."""
     guards = [o for o in walk(mutant.func.body) if o.id == GUARD]

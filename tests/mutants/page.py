@@ -26,14 +26,14 @@ def page(records: Sequence[Record], of: Mapping[str, int], commit: str) -> str:
     changed, conditional = (
         [r for r in told if r["what"].endswith(f"/{kind}")] for kind in ("changed", "conditional")
     )
-    turned = [r for r in conditional if r["turned"] or r["family"] == "always"]
-    lines = [HEAD, *_sizes(records, told, conditional, turned, of, commit)]
+    flipped = [r for r in conditional if r["flipped"] or r["family"] == "always"]
+    lines = [HEAD, *_sizes(records, told, conditional, flipped, of, commit)]
     lines += ["## Under a condition", ""]
-    lines += _counted("the condition is of", turned, lambda r: str(r["family"]))
-    lines += _counted("change", turned, lambda r: str(r["change"]))
-    lines += _counted("program", turned, _program)
+    lines += _counted("the condition is of", flipped, lambda r: str(r["family"]))
+    lines += _counted("change", flipped, lambda r: str(r["change"]))
+    lines += _counted("program", flipped, _program)
     lines += ["## Changed", "", *_counted("program", changed, _program)]
-    lines += _open([*changed, *turned])
+    lines += _open([*changed, *flipped])
     lines += _line_by_line(changed)
     return "\n".join(lines)
 
@@ -42,7 +42,7 @@ def _sizes(
     records: Sequence[Record],
     told: Sequence[Record],
     conditional: Sequence[Record],
-    turned: Sequence[Record],
+    flipped: Sequence[Record],
     of: Mapping[str, int],
     commit: str,
 ) -> list[str]:
@@ -53,7 +53,7 @@ def _sizes(
     lines = [
         f"Judged at {commit}: {len(told)} of {sum(of.values())} mutants, drawn by a seed. `check` took {middle} s of the processor "
         f"in the median, {worst} s at most; {lost} mutants took longer than the limit, and are not counted. Of "
-        f"{len(conditional) - len(turned)} mutants the condition fails in none of the data runs: nothing is known of "
+        f"{len(conditional) - len(flipped)} mutants the condition fails in none of the data runs: nothing is known of "
         "their harm, and they are not counted.",
         "",
     ]

@@ -82,7 +82,7 @@ def test_harm_is_judged_where_the_condition_fails() -> None:
     late = one("gemm", "only if", "mbarrier_arrive", "late", "iteration of k")
     far, short = trials_of("gemm", -2), trials_of("gemm", 1)
     assert harm(late, far, seeds=0).how
-    assert harm(late, short, seeds=0).how == "" and not harm(late, short, seeds=0).turned
+    assert harm(late, short, seeds=0).how == "" and not harm(late, short, seeds=0).flipped
 
 
 def test_what_all_tasks_leave_out_does_no_harm() -> None:
@@ -213,13 +213,13 @@ def test_the_programs_are_proved_at_the_launch_that_mutants_get(name: str) -> No
 def row(number: int, verdict: str, harm: str = "", **more: object) -> dict[str, object]:
     words = dict.fromkeys(("at", "change", "op", "code"), "x")
     return {"what": "gemm/conditional", "seed": number, "by": by("gemm"), "status": "ok", "family": "late",
-            "mutant": f"mutant {number}", "harm": harm, "turned": True, "verdict": verdict, "replays": False,
+            "mutant": f"mutant {number}", "harm": harm, "flipped": True, "verdict": verdict, "replays": False,
             "check seconds": 1.0, **words, **more}  # fmt: skip
 
 
 def test_the_page_counts_what_is_proved_of_harmful_and_harmless_ones() -> None:
     rows = [row(0, "broken", "deadlock"), row(1, "proved", "deadlock"), row(2, "proved"), row(3, "not proved"),
-            row(4, "broken", replays=True), row(5, "proved", turned=False)]  # fmt: skip
+            row(4, "broken", replays=True), row(5, "proved", flipped=False)]  # fmt: skip
     text = page(rows, {"gemm/conditional": 9}, "abc")
     assert "Judged at abc: 6 of 9 mutants" in text
     assert "| late | 5 | 3 | 2 | 0 | 1 | 1 | 2 | 1 | 1 | 0 | 50.0 % |" in text

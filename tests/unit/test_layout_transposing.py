@@ -1,4 +1,4 @@
-"""Tiles turned between slots: what the instructions bring is what the layout says, without bank conflicts."""
+"""Tiles transposed between slots: what the instructions bring is what the layout says, without bank conflicts."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class Coverage:
         for base, choice in itertools.product(bases, choices):
             if self.search.is_over():
                 break
-            for wish in itertools.islice(self.solver.turning(choice, base), MOST_OF_A_CHOICE):
+            for wish in itertools.islice(self.solver.flipping(choice, base), MOST_OF_A_CHOICE):
                 self.search.run(base, wish)
                 if choice.value in self.dependence.addresses:  # which word is read must matter
                     self._run_patterns(base, wish)
@@ -390,7 +390,7 @@ class Coverage:
         for condition in self.dependence.conditions:
             if condition.sources & (_UNIFORM | Source.ITERATION) == condition.sources & _UNIFORM:
                 now = self.solver.outcome(condition, base, Wish({}, {}))
-                for wish in self.solver.turning(condition, base):
+                for wish in self.solver.flipping(condition, base):
                     case, _ = self.search.made(base, wish)
                     if case is not None and self.solver.outcome(condition, case, wish) != now:
                         flipped.append(wish)
@@ -451,7 +451,7 @@ class Coverage:
         """What may flip a condition; where that can be told, what does."""
         seen, now = set(), self.solver.outcome(condition, base, Wish({}, {}))
         is_told = now is not None and Source.ITERATION not in condition.sources
-        for wish in self.solver.turning(condition, base):
+        for wish in self.solver.flipping(condition, base):
             key = tuple(sorted(wish.numbers.items())), tuple(sorted(wish.ids.items()))
             if key in seen:
                 continue
@@ -531,7 +531,7 @@ class Coverage:
         event = condition.decides
         outcome = "" if self._seen(condition) else ", which no run came to"
         reason = (
-            f"the {event.kind.name} depends on {in_words(condition.sources)}: no input was found that turns "
+            f"the {event.kind.name} depends on {in_words(condition.sources)}: no input was found that flips "
             f"this condition{outcome}, and its outcome matters"
         )
         self._open(reason, condition.loc)

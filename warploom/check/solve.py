@@ -49,7 +49,7 @@ class Solver:
 
     # ---- inputs at which it is another one
 
-    def turning(self, condition: Condition, case: Case) -> Iterator[Wish]:
+    def flipping(self, condition: Condition, case: Case) -> Iterator[Wish]:
         """What an input must have, beside what `case` has, for the condition to flip there perhaps."""
         o = condition.op
         if o.kind in CONNECTING:
@@ -105,7 +105,7 @@ class Solver:
         else:
             atom = Condition(v, o, sources, o)
             base = self.steering.changed(case, wish.numbers)
-            for more in itertools.islice(self.turning(atom, base), MOST_OF_AN_ATOM):
+            for more in itertools.islice(self.flipping(atom, base), MOST_OF_AN_ATOM):
                 both = wish.and_(more)
                 if Source.ITERATION in sources or self._comes_to(v, wanted, case, both):
                     yield both
@@ -158,7 +158,7 @@ class Solver:
                 and self.values(o.operands[0], base) == False  # noqa: E712
             ]
             for condition in broken:
-                for wish in self.turning(condition, base):
+                for wish in self.flipping(condition, base):
                     case = self.steering.changed(base, wish.numbers)
                     if self.values(condition.value, case):
                         base = case
