@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
 from pathlib import Path
@@ -275,6 +276,9 @@ def test_knobs_may_be_set() -> None:
 
 
 def test_names_of_the_language_s_files() -> None:
+    cuda = tl.extra.cuda
+    for name in ("gdc", "utils"):
+        assert importlib.import_module(f"warploom.triton.language.extra.cuda.{name}") is cuda
     core = tl.core
     assert core.CONSTEXPR_0 == 0 and core.get_int_dtype(16, True) is tl.int16
 

@@ -27,6 +27,8 @@ INSTEAD = {
 }
 
 sys.modules[f"{__name__}.libdevice"] = libdevice
+for _name in ("gdc", "utils"):  # Triton's files, by which some import their names
+    sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]
 
 
 @builtin
