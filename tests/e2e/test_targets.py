@@ -160,13 +160,22 @@ def test_a_build_has_no_problems(target: str, name: str) -> None:
     ("target", "name", "lacks"),
     [
         ("sm_80", "matmul-e4m3-rc", "sm_80 has no matrix unit for f8e4m3 by f8e4m3"),
-        ("sm_86", "mixed-bf16-e4m3-rc", "sm_86 has no conversion of f8e4m3"),
+        ("sm_86", "skinny-e5m2", "sm_86 has no matrix unit for f8e5m2 by f8e5m2"),
     ],
 )
 def test_what_a_chip_lacks_is_said(target: str, name: str, lacks: str) -> None:
     with pytest.raises(CompileError, match=lacks) as refused:
         compiled(CATALOG[name], target)
     assert refused.value.code == "target" and refused.value.loc is not None
+
+
+@pytest.mark.parametrize("name", ["mixed-bf16-e4m3-rc", "mixed-e4m3-bf16-rr"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_86"])
+def test_8_bit_floats_are_converted_by_arithmetic(target: str, name: str) -> None:
+    case = CATALOG[name]
+    made = compiled(replace(case, kernel=wl.jit(case.kernel.fn)), target)
+    simulated(case, made)
+    assert made.cubin.startswith(b"\x7fELF") and made.resources.problems() == ()
 
 
 @pytest.mark.usefixtures("without_nvrtc")

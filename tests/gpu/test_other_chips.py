@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import warploom as wl
+import warploom.language as tl
 from corpus import catalog
 from corpus.in_order import CASES as IN_ORDER
 from tests.e2e import road
@@ -22,6 +23,7 @@ from tests.e2e.test_library_targets import takes
 from tests.explicit.products import BF16
 from tests.gpu.probe import needs_gpu
 from tests.gpu.ptx import launch
+from tests.unit.test_byte_floats import FORMATS, numbers
 from warploom.kernels.attention import ATTENTION_IN_ORDER_CONFIGS, attention_forward, grid_of
 from warploom.kernels.split_k import SPLIT_K_IN_ORDER_CONFIGS, gemm_split_k
 from warploom.runtime.compiled import CompiledKernel
@@ -36,7 +38,7 @@ MORE = [
     "matmul-77x51x97", "matmul-127x129x31-c", "matmul-bf16-cr", "tasks-1", "tasks-2", "bmm-100x60",
     "attention-alibi", "attention-bias-descriptor", "states-linear", "layernorm", "splitk-atomic",
     "batched-bf16", "batched-heads", "f32-tf32x3-rr", "int8-scaled-rr", "skinny-16x256", "fused-mlp",
-    "matmul-e4m3-rc", "skinny-e5m2",
+    "matmul-e4m3-rc", "skinny-e5m2", "mixed-bf16-e4m3-rc", "mixed-e4m3-bf16-rr",
 ]  # fmt: skip
 KERNELS = [*(f"in order-{name}" for name in IN_ORDER), *MORE]
 TASKS = ["matmul-bf16-rc", "attention-alibi", "in order-32x32-tf32", "in order-48x32-four"]
@@ -55,9 +57,9 @@ def on_chips(cases: Sequence[Any], narrow: Callable[[Any], bool]) -> Any:
 
 
 def has_bytes(name: str) -> bool:
-    """Has a case operands of 8-bit floats?"""
+    """Does a case multiply 8-bit floats by each other?"""
     given = (x for x in CATALOG[name].args if isinstance(x, np.ndarray))
-    return any(x.dtype.name.startswith("float8") for x in given)
+    return sum(x.dtype.name.startswith("float8") for x in given) > 1
 
 
 def judged(chip: str, name: str, **knobs: Any) -> CompiledKernel:
@@ -97,6 +99,31 @@ def test_a_product_of_the_library(chip: str, case: LibraryProduct) -> None:
         args[len(inputs)][...] = np.nan
         launch(driver(), compiled, args, programs)
         np.testing.assert_array_equal(args[len(inputs)].reshape(m, n), wanted)
+
+
+@wl.jit
+def casts(x_ptr: Any, y_ptr: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at).to(y_ptr.dtype.element_ty))
+
+
+@pytest.mark.parametrize("wide", [np.float32, np.float16, BF16], ids=["f32", "f16", "bf16"])
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_8_bit_floats_are_converted_bit_for_bit(chip: str, name: str, wide: Any) -> None:
+    """By arithmetic on sm_80 and sm_86: all codes, and numbers that round (tests/unit/test_byte_floats.py)."""
+    dtype, most = FORMATS[name]
+    codes = np.arange(256, dtype=np.uint8).view(dtype)
+    with np.errstate(all="ignore"):
+        given = numbers(dtype, most)[: 256 * 150].astype(wide)
+        rounded = np.clip(given.astype(np.float32), -most, most).astype(dtype)
+    for x, want in ((codes, codes.astype(wide)), (given, rounded)):
+        y = np.zeros(len(x), want.dtype)
+        compiled = wl.jit(casts.fn).compile_for(x, y, grid=len(x) // 256, BLOCK=256, target=chip)
+        launch(driver(), compiled, [x, y], len(x) // 256)
+        found, want = (v.astype(np.float32) for v in (y, want))
+        np.testing.assert_array_equal(found, want)
+        np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(want[want == 0]))
 
 
 ATTENTION = [

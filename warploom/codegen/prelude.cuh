@@ -728,9 +728,32 @@ DEV u32 pack_f16(float lo, float hi) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;"
 
 DEV float round_f16(float x) { return f16_lo(pack_f16(x, 0.0f)); }
 
-DEV u32 e4m3_pair(u16 x) { u32 r; asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(x)); return r; }
+DEV u32 mul_f16x2(u32 x, u32 y) { u32 r; asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
 
-DEV u32 e5m2_pair(u16 x) { u32 r; asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(r) : "h"(x)); return r; }
+// Chips before 8.9 have no cvt of 8-bit floats.  As an f16's bits e4m3 is 2^8 too small, and its NaN is a number:
+// where exponent and fraction are all ones, a carry of them becomes a NaN.
+DEV u32 e4m3_pair(u16 x) {
+#if __CUDA_ARCH__ >= 890
+  u32 r;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(x));
+  return r;
+#else
+  const u32 wide = __byte_perm(x, 0, 0x1404), bits = (wide & 0x7f007f00u) >> 1;
+  const u32 nan = (bits + 0x00800080u) & 0x40004000u;
+  return mul_f16x2(bits | (wide & 0x80008000u), 0x5c005c00u) | ((nan << 1) - (nan >> 14));
+#endif
+}
+
+// e5m2 is the upper half of an f16.
+DEV u32 e5m2_pair(u16 x) {
+#if __CUDA_ARCH__ >= 890
+  u32 r;
+  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(r) : "h"(x));
+  return r;
+#else
+  return __byte_perm(x, 0, 0x1404);
+#endif
+}
 
 template <int I> DEV float f8e4m3_at(u32 x) { const u32 p = e4m3_pair((u16)(x >> 16 * (I / 2))); return I % 2 ? f16_hi(p) : f16_lo(p); }
 
@@ -739,8 +762,6 @@ template <int I> DEV float f8e5m2_at(u32 x) { const u32 p = e5m2_pair((u16)(x >>
 DEV u32 add_f16x2(u32 x, u32 y) { u32 r; asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
 
 DEV u32 sub_f16x2(u32 x, u32 y) { u32 r; asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
-
-DEV u32 mul_f16x2(u32 x, u32 y) { u32 r; asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
 
 // Chips before 9.0 have fma alone (PTX ISA, "add", "mul" of half precision): x · 1 + y, y · -1 + x and x · y - 0 round as these do.
 DEV u32 add_bf16x2(u32 x, u32 y) {
@@ -786,9 +807,34 @@ template <int HALF> DEV u32 f8e4m3_f16x2(u32 four) { return e4m3_pair((u16)(four
 
 template <int HALF> DEV u32 f8e5m2_f16x2(u32 four) { return e5m2_pair((u16)(four >> 16 * HALF)); }
 
-DEV u32 pair_f8e4m3(float lo, float hi) { u16 r; asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(hi), "f"(lo)); return r; }
+// To nearest even and to finite, a sign, an exponent with this bias and M bits of fraction.  A sum with a number
+// whose last bit is the smallest subnormal rounds to these.
+template <int M, int BIAS> DEV u32 byte_of(float x, float most) {
+  const float y = fminf(fabsf(x), most), grid = float_of((u32)(151 - BIAS - M) << 23);
+  const u32 u = float_bits(y), normal = (u + (1u << (22 - M)) - 1 + (u >> (23 - M) & 1)) >> (23 - M);
+  const u32 code = u < (u32)(128 - BIAS) << 23 ? float_bits(y + grid) - float_bits(grid) : normal - ((127u - BIAS) << M);
+  return x != x ? 127u : code | (float_bits(x) >> 24 & 128u);
+}
 
-DEV u32 pair_f8e5m2(float lo, float hi) { u16 r; asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(hi), "f"(lo)); return r; }
+DEV u32 pair_f8e4m3(float lo, float hi) {
+#if __CUDA_ARCH__ >= 890
+  u16 r;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(hi), "f"(lo));
+  return r;
+#else
+  return byte_of<3, 7>(lo, 448.0f) | byte_of<3, 7>(hi, 448.0f) << 8;
+#endif
+}
+
+DEV u32 pair_f8e5m2(float lo, float hi) {
+#if __CUDA_ARCH__ >= 890
+  u16 r;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(hi), "f"(lo));
+  return r;
+#else
+  return byte_of<2, 15>(lo, 57344.0f) | byte_of<2, 15>(hi, 57344.0f) << 8;
+#endif
+}
 
 DEV u32 pack_f8e4m3(float a, float b, float c, float d) { return pair_f8e4m3(a, b) | pair_f8e4m3(c, d) << 16; }
 

@@ -6,7 +6,7 @@ import math
 
 from warploom.errors import CompileError, Loc
 from warploom.ir.core import Func, Op, OpKind, walk
-from warploom.ir.ops import arith, mbarrier, mma, regs, smem, tile, tma
+from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import dtype_of
 from warploom.target import Target, supported
@@ -51,11 +51,6 @@ def _dtypes(o: Op, target: Target) -> str:
             for u in target.matrix_units
         ):
             return f"no matrix unit for {a} by {b}"
-    elif o.kind is arith.cast:
-        dtypes = {dtype_of(v.type) for v in (*o.operands, *o.results)}
-        for t in dtypes:
-            if t.is_8bit_float and t.name not in target.converts:
-                return f"no conversion of {t}"
     return ""
 
 

@@ -38,7 +38,8 @@ class CUDABackend:
         return f"{compiler_package()}-{self.target.arch}"
 
     def parse_options(self, options: Mapping[str, Any]) -> SimpleNamespace:
-        """Triton's options: the knobs with these values; and the 8-bit floats that kernels take."""
+        """Triton's options: the knobs with these values; and the 8-bit floats that kernels take, which are
+        converted on every target."""
         known = {f.name: f.default for f in dataclasses.fields(Knobs)}
         return SimpleNamespace(
             **{**known, **options}, supported_fp8_dtypes=("fp8e4nv", "fp8e5"), extern_libs=()

@@ -128,7 +128,7 @@ def _decoded(b: Builder, target: Target, s: Side, dtype: DType) -> Value:
 
 
 def _f32(b: Builder, target: Target, x: Value) -> Value:
-    """Floats as f32, also on targets that don't convert 8-bit ones."""
+    """Floats as f32; 8-bit ones from their bits where no instruction converts them."""
     dtype = dtype_of(x.type)
     found: Value
     if dtype.is_8bit_float and dtype.name not in target.converts:
