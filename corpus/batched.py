@@ -121,6 +121,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "tf32x3": functools.partial(of, (3, 20, 30, 20), (2, 16, 16, 8), F32, "rc", precision="tf32x3"),
     "few-deep": functools.partial(of, (4, 32, 40, 12), (2, 32, 32, 4), np.float64),
     "pieces": functools.partial(of, (3, 70, 50, 70), (2, 64, 64, 32), np.uint8),
+    "one-row": functools.partial(of, (5, 3, 40, 40), (4, 1, 32, 16), BF16, "rc"),
+    "few-both": functools.partial(of, (3, 10, 6, 40), (2, 4, 4, 16), F16, "cr", 8),
     "few-rows": functools.partial(of, (4, 8, 40, 40), (4, 8, 32, 16), BF16),
     "heads": functools.partial(heads_case, 5, 40, 32, (4, 32), F16),
     "heads-two": functools.partial(heads_case, 3, 24, 16, (2, 16), BF16, 2),

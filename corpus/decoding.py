@@ -204,6 +204,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "pages-sink": lambda: over_pages_case(
         (300, 130), sink=True, g=4, page=32, block_n=128, dtype=F16
     ),
+    "pages-eight": lambda: over_pages_case((90, 70), g=8, block_h=8, tasks=False),
+    "pages-one": lambda: over_pages_case((90, 70), g=1, block_h=1, tasks=False),
     "latent": lambda: latent_case(),
     "latent-64": lambda: latent_case(
         d=256, heads=64, block_h=64, block_n=64, lens=(200,), splits=1

@@ -137,9 +137,25 @@ SHAPES = {
     "64x64-f64": (70, 70, 24, (64, 64, 8), np.float64, "rr", 4),
     "16x8-f64": (20, 20, 12, (16, 8, 4), np.float64, "cr", 1),
 }
+# What fills no whole instruction.
+IN_PART = {
+    "8x8-one": (20, 20, 72, (8, 8, 32), BF16, "rr", 1),
+    "1x64-four": (3, 130, 70, (1, 64, 32), BF16, "rc", 4),
+    "64x1-four": (130, 3, 70, (64, 1, 32), BF16, "rr", 4),
+    "4x32-two": (10, 70, 72, (4, 32, 32), F16, "cr", 2),
+    "32x2-eight": (70, 5, 40, (32, 2, 16), F16, "cc", 8),
+    "4x4-four": (10, 6, 40, (4, 4, 16), BF16, "rc", 4),
+    "24x20-four": (50, 70, 40, (24, 20, 32), F16, "rr", 4),
+    "8x4-e4m3": (20, 6, 96, (8, 4, 32), E4M3, "rc", 1),
+    "2x16-e5m2": (6, 40, 96, (2, 16, 64), E5M2, "rr", 2),
+    "4x8-tf32": (10, 20, 36, (4, 8, 16), F32, "rr", 2),
+    "8x1-i8": (20, 3, 96, (8, 1, 32), np.int8, "rc", 1),
+    "1x1-u8": (3, 2, 96, (1, 1, 32), np.uint8, "rr", 4),
+    "4x2-f64": (10, 5, 20, (4, 2, 8), np.float64, "rc", 2),
+}
 
 CASES: dict[str, Callable[[], Case]] = {
-    **{name: functools.partial(product, *shape) for name, shape in SHAPES.items()},
+    **{name: functools.partial(product, *shape) for name, shape in (SHAPES | IN_PART).items()},
     "ieee-32x32-four": functools.partial(wholes, 40, 50, 72, (32, 32, 32), "rc", 4),
     "ieee-64x64-four": functools.partial(wholes, 70, 70, 40, (64, 64, 16), "rr", 4),
     "ieee-16x16-one": functools.partial(wholes, 20, 30, 36, (16, 16, 16), "cr", 1),

@@ -246,7 +246,7 @@ def _dot(o: Op, target: Target) -> Iterator[str]:
     if unit is not None:
         dtype, scales = dtype_of(o.operands[0].type), o.operands[3:]
         step = unit.k_step(dtype.bits)
-        count = batches * (m // unit.m) * (n // unit.n_step) * (k // step)
+        count = batches * unit.instructions(m, n) * (k // step)
         shape = f"m{unit.m}n{unit.n_step}k{2 * step if scales and dtype == u8 else step}"
         with_scales = " with block scales" if scales else ""
         yield f"{count} × {unit.instruction} {shape}{with_scales}, both operands from registers"

@@ -52,8 +52,11 @@ def test_warps_that_do_rows_as_they_are_make_no_transpose(warps: int, tmp_path: 
 
 
 @pytest.mark.parametrize("tile", [(24, 48, 64), (20, 64, 64), (264, 64, 64)], ids=str)
-def test_what_neither_fills_an_instruction(tile: tuple[int, int, int]) -> None:
+def test_what_neither_fills_an_instruction_of_a_warp_group(tile: tuple[int, int, int]) -> None:
+    """Other instructions are filled in part, whichever way takes fewer; none where only warp groups multiply."""
     case = product(64, 64, 64, tile, BF16, "rc")
+    compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta)
+    assert "mma.sync instead of" in compiled.explain()
     with pytest.raises(CompileError) as refused:
-        case.kernel.compile_for(*case.args, grid=case.grid, **case.meta)
-    assert refused.value.code == "mma-m" and "made as its transpose" in str(refused.value)
+        case.kernel.compile_for(*case.args, grid=case.grid, matrix_unit="wgmma", **case.meta)
+    assert refused.value.code == "wgmma-m" and "made as its transpose" in str(refused.value)

@@ -35,8 +35,9 @@ def compiled(signature: Any = None, constexprs: Any = None, /, **knobs: Any) -> 
 
 # (id, constexprs, knobs, code, part of the message, part of the advice, line it points at)
 REQUESTS: list[tuple[str, dict[str, Any], dict[str, Any], str, str, str, str]] = [
-    ("rows", {"BM": 100}, {}, "mma-m", "dot of 100 rows", "multiple of 16", DOT),
-    ("columns", {"BN": 100}, {}, "mma-n", "dot of 100 columns", "multiple of 8", DOT),
+    ("rows", {"BM": 100}, {"matrix_unit": "wgmma"}, "wgmma-m", "dot of 100 rows", "multiple of 64", DOT),
+    ("columns", {"BN": 100}, {"matrix_unit": "wgmma"}, "wgmma-n", "dot of 100 columns", "multiple of 8", DOT),
+    ("odd_sizes", {"BM": 127, "BN": 125}, {}, "mma-m", "dot of 127 rows", "multiple of 16", DOT),
     ("depth_of_k", {"BK": 8}, {}, "wgmma-k", "dot over K = 8", "multiple of 16", DOT),
     ("wide", {"BM": 1024, "BN": 1024}, {}, "registers", "registers a thread", "groups", DOT),
     ("tile_too_large", {"BK": 4096}, {}, "shared-memory", "1 slot of 2097152 bytes", "lower", DOT),
@@ -242,7 +243,7 @@ def test_no_frame_of_the_compiler_before_the_message(
     keep: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARPLOOM_TRACEBACK", keep)
-    for call in (launch(BM="128"), lambda: compiled(None, {"BM": 100}), launch(nothing=1)):
+    for call in (launch(BM="128"), lambda: compiled(None, {"BM": 127}), launch(nothing=1)):
         with pytest.raises((CompileError, LaunchError)) as caught:
             call()
         told = "".join(traceback.format_exception(caught.value))

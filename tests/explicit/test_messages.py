@@ -98,28 +98,28 @@ def test_what_a_script_calls_otherwise(name, help):
 
 
 class Multiplies(Script):
-    def __init__(self, rows: int, shared: bool):
+    def __init__(self, depth: int, shared: bool):
         super().__init__()
-        self.rows, self.shared = rows, shared
+        self.depth, self.shared = depth, shared
 
     def __call__(self, x_ptr: ~float32):
         self.attrs.blocks = 1
         self.attrs.warps = 4
-        slot = self.shared_tensor(dtype=float32, shape=[self.rows, 64])
+        slot = self.shared_tensor(dtype=float32, shape=[64, self.depth])
         a = self.load_shared(slot)
         self.dot(slot if self.shared else a, self.transpose(a, (1, 0)))
 
 
 @pytest.mark.parametrize(
-    ("rows", "shared", "message", "help"),
+    ("depth", "shared", "message", "help"),
     [
         (64, True, "dot multiplies register tensors", "self.load_shared"),
-        (40, False, "dot of 40 rows: mma.sync takes multiples of 16", "pad"),
+        (36, False, "dot of 36 of K: mma.sync takes multiples of 8", "pad"),
     ],
 )
-def test_dots_that_no_unit_takes(rows, shared, message, help):
+def test_dots_that_no_unit_takes(depth, shared, message, help):
     with pytest.raises(CompileError) as refused:
-        Multiplies(rows, shared)(square())
+        Multiplies(depth, shared)(square())
     assert message in refused.value.message and help in refused.value.help
 
 

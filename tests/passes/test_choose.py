@@ -231,10 +231,13 @@ def test_staging_gives_way_to_the_ring() -> None:
 
 @pytest.mark.parametrize(
     ("bm", "bn", "bk", "code"),
-    [(40, 64, 64, "mma-m"), (64, 60, 64, "mma-n"), (64, 64, 8, "wgmma-k")],
+    [(40, 64, 64, "wgmma-m"), (64, 60, 64, "wgmma-n"), (64, 64, 8, "wgmma-k")],
 )
 def test_dots_that_no_unit_takes(bm: int, bn: int, bk: int, code: str) -> None:
-    error = refused(kernels.gemm(bm, bn, bk), num_consumer_groups=1)
+    func = road.tile(kernels.gemm(bm, bn, bk))
+    with pytest.raises(CompileError) as caught:
+        choose(func, Knobs(num_consumer_groups=1), SM_90A.multiplying_by("wgmma"))
+    error = caught.value
     assert error.code == code and error.loc is not None and error.help
 
 

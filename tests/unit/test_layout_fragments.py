@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from warploom.layout import mma_acc, mma_operand, mma_scales, warp_grid, wgmma_acc
+from warploom.layout.fragments import atom
 
 # bits of an element -> K of an instruction; (row, column) of A's and B's register i, of lane 4·g + t
 Formula = Callable[[int, int, int], tuple[int, int]]
@@ -81,6 +83,57 @@ def test_every_instruction_has_its_elements(
     assert done == {(r, c) for r in range(0, m, 16) for c in range(0, n, 8)}
 
 
+IN_PART = [(8, 8), (4, 16), (1, 1), (2, 4), (24, 2), (16, 1), (5, 3), (8, 24), (32, 12)]
+
+
+@pytest.mark.parametrize("bits", FORMS)
+@pytest.mark.parametrize(("m", "n"), IN_PART)
+@pytest.mark.parametrize("warps", [1, 4])
+def test_instructions_that_a_product_fills_in_part(bits: int, m: int, n: int, warps: int) -> None:
+    """Every instruction, done as the PTX ISA states it on the registers that threads have, zeros in the others: what
+    each thread holds of the accumulator is the product's."""
+    depth, a_count, a_at, b_count, b_at = FORMS[bits]
+    rows, columns = grid = warp_grid((m, n), warps, False)
+    high, wide = atom(m, n)
+    acc = mma_acc((m, n), grid, warps)
+    a, b = (mma_operand(acc, axis, depth, bits) for axis in (0, 1))
+    x = np.arange(m * depth).reshape(m, depth) % 7 - 3
+    y = np.arange(depth * n).reshape(depth, n) % 5 - 2
+    tall, across = m // high // rows, n // wide // columns
+    per_word = max(1, 32 // bits)
+    own_a = [r for r in range(a_count) if high == 16 or r // per_word % 2 == 0]
+    own_c = [r for r in range(4) if (high == 16 or r < 2) and (wide > 1 or r % 2 == 0)]
+    assert acc.registers == len(own_c) * tall * across
+    assert (a.registers, b.registers) == (len(own_a) * tall, b_count * across)
+    lanes = [(lane, *divmod(lane, 4)) for lane in range(32)]
+    for w in range(warps):
+        for i, j in ((i, j) for i in range(tall) for j in range(across)):
+            left, right = np.zeros((16, depth)), np.zeros((depth, 8))
+            for lane, g, t in lanes:
+                for at, r in enumerate(own_a):
+                    left[a_at(r, g, t)] = x[tuple(c[w, lane, len(own_a) * i + at] for c in a.table)]
+                for r in range(b_count):
+                    right[b_at(r, g, t)] = y[tuple(c[w, lane, b_count * j + r] for c in b.table)]
+            done = left @ right
+            for lane, g, t in lanes:
+                for at, r in enumerate(own_c):
+                    here = len(own_c) * (across * i + j) + at
+                    found = tuple(int(c[w, lane, here]) for c in acc.table)
+                    assert done[g + 8 * (r // 2), 2 * t + r % 2] == (x @ y)[found]
+    assert len({tuple(map(int, c)) for c in np.stack(acc.table).reshape(2, -1).T}) == m * n
+
+
+@pytest.mark.parametrize(("m", "n"), [(8, 8), (4, 16), (1, 1), (24, 2)])
+def test_scales_of_instructions_filled_in_part(m: int, n: int) -> None:
+    acc = mma_acc((m, n), (1, 1), 1)
+    high, wide = atom(m, n)
+    a, b = (mma_scales(acc, axis, 2) for axis in (0, 1))
+    assert (a.registers, b.registers) == (2 * (m // high), 2 * (n // wide))
+    for g in range(8):
+        assert [int(c[0, 4 * g, 1]) for c in a.table] == [g % high, 1]
+        assert [int(c[0, 4 * g, 1]) for c in b.table] == [g % wide, 1]
+
+
 def test_warps_share_what_they_read() -> None:
     assert warp_grid((128, 128), 4, rows_first=False) == (2, 2)
     assert warp_grid((128, 128), 4, rows_first=True) == (4, 1)
@@ -98,7 +151,7 @@ def test_a_result_is_the_next_left_operand_and_a_warp_group_s_accumulator() -> N
 
 def test_what_no_instructions_fill() -> None:
     with pytest.raises(ValueError, match="no accumulator"):
-        mma_acc((24, 8), (1, 1), 1)
+        mma_acc((24, 8), (2, 1), 2)
     with pytest.raises(ValueError, match="16 of K"):
         mma_operand(mma_acc((16, 8), (1, 1), 1), 1, 24, 16)
 

@@ -47,10 +47,11 @@ def unit_of(
     dot: Op, target: Target, warps: int, parts: tuple[int, int] = (1, 1)
 ) -> MatrixUnit | None:
     """The first unit that takes a dot, or one of the `parts` into which its rows and columns are cut, done by
-    so many warps; None where none does."""
+    so many warps; None where none does.  One that is not cut may fill instructions in part."""
     (_, m, n, _), threads = tile.dot_sizes(dot), warps * target.warp_size
     units = (u for u in units_for(dot, target) if takes_batches(u, dot))
-    return next((u for u in units if u.takes(m // parts[0], n // parts[1], threads)), None)
+    whole = parts == (1, 1)
+    return next((u for u in units if u.takes(m // parts[0], n // parts[1], threads, whole)), None)
 
 
 def operand_registers(

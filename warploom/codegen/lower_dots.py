@@ -18,6 +18,7 @@ from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import mma, tile
 from warploom.ir.types import Shared, Tile, dtype_of, shape_of, u32
 from warploom.layout import Layout, mma_operand, mma_scales, product_registers
+from warploom.layout.fragments import ROWS, atom
 from warploom.layout.shared import byte_offset
 
 
@@ -31,24 +32,21 @@ def _dot(e: Emitter, o: Op) -> None:
     for v, layout in zip((left, right, *scales), needed, strict=True):
         if v.type.layout != layout:  # type: ignore[attr-defined]
             raise InternalError(f"codegen: a dot's operand is laid out as {v.type}")
-    types = [dtype_of(v.type) for v in (left, right, *scales[:1])]
-    a_type, b_type, *scaled = types
-    form: ptx.Mma | ptx.ScaledMma = ptx.Mma(a_type, b_type, _halves(e, o))
-    if scaled:
-        form = ptx.ScaledMma(a_type, b_type, *scaled)
-    e.made[form.name] = form.definition()
+    form, name = _instruction(e, o)
     a, b = (_fragments(e, v) for v in (left, right))
     words = [_scales(e, v) for v in scales]
     e.assign(o.result, acc)
     steps = k // form.k
     rank = len(t.shape) - 2
     batches = prod(count for axis, count, _ in t.layout.repeats if axis < rank)  # of a warp
+    absent = atom(*t.shape[-2:])[0] < ROWS, False  # every second register of A
     rows, columns = (
-        layout.registers // form.elements(axis) // (steps * batches)
+        layout.registers // (form.elements(axis) >> absent[axis]) // (steps * batches)
         for axis, layout in enumerate(needed[:2])
     )
     i, j = e.name("rows"), e.name("columns")
-    per_a, per_b = form.registers
+    per_a, per_b = (n >> lacks for n, lacks in zip(form.registers, absent, strict=True))
+    sums = t.layout.registers // (rows * columns * batches)
     batch = e.name("batch") if batches > 1 else ""
 
     def after(size: int) -> str:
@@ -60,7 +58,7 @@ def _dot(e: Emitter, o: Op) -> None:
             e.line("#pragma unroll")
             e.line(f"for (int {name} = 0; {name} < {count}; ++{name})")
         at = (
-            f"{e.array(o.result).name}{after(4 * rows * columns)} + 4 * ({columns} * {i} + {j})",
+            f"{e.array(o.result).name}{after(sums * rows * columns)} + {sums} * ({columns} * {i} + {j})",
             f"{a}{after(per_a * rows * steps)} + {per_a} * ({steps} * {i} + {step})",
             f"{b}{after(per_b * columns * steps)} + {per_b} * ({columns} * {step} + {j})",
         )
@@ -73,13 +71,27 @@ def _dot(e: Emitter, o: Op) -> None:
             e.line(f"for (int {batch} = 0; {batch} < {batches}; ++{batch})")
         e.line("#pragma unroll")
         e.line(f"for (int {step} = 0; {step} < {steps}; ++{step})")
-        instruction(step, form.name)
+        instruction(step, name)
         return
     per_row = -(-shape_of(scales[0].type)[1] // 4)
     for n in range(steps):
         word, byte = divmod(n * form.groups, 4)
         given = (f"{x}[{per_row} * {at} + {word}]" for x, at in zip(words, (i, j), strict=True))
-        instruction(str(n), f"{form.name}<{byte}>", *given)
+        instruction(str(n), f"{name}<{byte}>", *given)
+
+
+def _instruction(e: Emitter, o: Op) -> tuple[ptx.Mma | ptx.ScaledMma, str]:
+    """A dot's instruction, and the device function of what it fills of that."""
+    a, b, *scaled = (dtype_of(v.type) for v in (*o.operands[:2], *o.operands[3:4]))
+    form: ptx.Mma | ptx.ScaledMma = ptx.Mma(a, b, _halves(e, o))
+    if scaled:
+        form = ptx.ScaledMma(a, b, *scaled)
+    e.made[form.name] = form.definition()
+    rows, columns = atom(*shape_of(o.result.type)[-2:])
+    if rows == ROWS and columns > 1:
+        return form, form.name
+    name, e.made[name] = ptx.in_part(form, rows == ROWS, columns > 1)
+    return form, name
 
 
 def _halves(e: Emitter, o: Op) -> bool:

@@ -232,6 +232,32 @@ class ScaledMma:
         )
 
 
+def in_part(form: Mma | ScaledMma, both_rows: bool, both_columns: bool) -> tuple[str, str]:
+    """(name, device function) of an instruction that a product fills in part: without the registers of rows
+    g + 8, of A and d, or those of columns 2t + 1, of d, that nothing fills (layout/fragments.py)."""
+    name = f"{form.name}_{16 if both_rows else 8}x{8 if both_columns else 1}"
+    scaled, double = isinstance(form, ScaledMma), form.b.bits == 64
+    of, sums = ("double", "double") if double else ("u32", "float")
+    if not (scaled or form.b.is_float):
+        sums = "int"
+    own = [i for i in range(4) if (both_rows or i < 2) and (both_columns or i % 2 == 0)]
+    given = [i for i in range(form.registers[0]) if both_rows or i % 2 == 0]
+    d, a = (
+        ", ".join(f"{x}[{here.index(i)}]" if i in here else "0" for i in range(n))
+        for x, here, n in (("d", own, 4), ("a", given, form.registers[0]))
+    )
+    back = " ".join(f"d[{at}] = all[{i}];" for at, i in enumerate(own))
+    lead, byte = ("template <int BYTE>\n", "<BYTE>") if scaled else ("", "")
+    declared, more = (", u32 sa, u32 sb", ", sa, sb") if scaled else ("", "")
+    return name, (
+        f"{lead}DEV void {name}({sums}* d, const {of}* a, const {of}* b{declared}) {{\n"
+        f"  {sums} all[4] = {{{d}}};\n"
+        f"  const {of} some[{form.registers[0]}] = {{{a}}};\n"
+        f"  {form.name}{byte}(all, some, b{more});\n"
+        f"  {back}\n}}"
+    )
+
+
 def columns(operands: DType) -> tuple[int, ...]:
     """How many columns a wgmma of such operands may have, ascending."""
     return tuple(range(8, 257, 8)) if operands.is_float else INTEGER_N

@@ -56,14 +56,15 @@ class Cuda:
                 refuse(
                     "dot-config", "no number of warps", "give num_warps=, or warp_m= and warp_n="
                 )
-            fits = rows >= 16 and columns >= 8
-            grid = warp_grid((rows, columns), warps, False) if fits else (1, 1)
+            grid = warp_grid((rows, columns), warps, False)
         try:
             acc = mma_acc((rows, columns), grid, warps or grid[0] * grid[1])
             left, right = (mma_operand(acc, axis, depth, operand_dtype.bits) for axis in (0, 1))
         except ValueError as e:
             refuse(
-                "dot-config", str(e), "a warp takes 16 rows, 8 columns and 32 bytes of K, or more"
+                "dot-config",
+                str(e),
+                "a warp takes 32 bytes of K, or more, and the warps share rows and columns",
             )
         return DotConfig(left, right, acc)
 

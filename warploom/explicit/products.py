@@ -42,8 +42,9 @@ class Products:
         out: Any = None,
     ) -> Any:
         """a (m, k) · b (k, n) + acc (m, n), or of three axes each that of every batch, all in registers, by a
-        matrix unit that a warp waits for (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  With a and b
-        in shared memory, of float32, by fma: of any sizes, with all bits.  Without acc the product alone.
+        matrix unit that a warp waits for (mma.sync): k a multiple of 32 bytes; any m and n, which fill
+        instructions of 16 rows and 8 columns in part where they are no multiples.  With a and b in shared
+        memory, of float32, by fma: of any sizes, with all bits.  Without acc the product alone.
         acc_dtype: what the sum has (float32 of floats, int32 of integers).  out: the tensor that becomes the
         result.
 
@@ -164,18 +165,13 @@ def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | 
             f"instructions for these: {', '.join(u.instruction for u in units) or 'none'}",
         )
     done: Value = emitter.emit(tile.dot, left, right, acc, *scaled_by, unit=found.instruction)
-    (*_, m, k), n = shapes[0], shapes[1][-1]
-    for size, of_unit, what in (
-        (m, found.m, "rows"),
-        (n, found.n_step, "columns"),
-        (k, found.k_step(of[0].bits), "of K"),
-    ):
-        if size % of_unit:
-            refuse(
-                "dot-shape",
-                f"dot of {size} {what}: {found.instruction} takes multiples of {of_unit}",
-                "pad the tensors, or take others",
-            )
+    k, step = shapes[0][-1], found.k_step(of[0].bits)
+    if k % step:
+        refuse(
+            "dot-shape",
+            f"dot of {k} of K: {found.instruction} takes multiples of {step}",
+            "pad the tensors, or take others",
+        )
     return done
 
 

@@ -291,8 +291,7 @@ def matrix_form(layout: Layout, geometry: Geometry, loads: bool = False) -> Matr
     """The form in which ldmatrix (loads) or stmatrix moves a whole tile of `layout` from or to the slot (or
     an equally laid out part of it); None where it doesn't fit.  Every 16-byte row must be one lane group's,
     and is written by one alone; warps may read the same."""
-    again = not all(map(any, layout.lane)) if loads else layout.is_replicated
-    if layout.overhangs or again or geometry.row_bytes % UNIT_BYTES:
+    if layout.overhangs or (layout.is_replicated and not loads) or geometry.row_bytes % UNIT_BYTES:
         return None
     elements = 4 // geometry.itemsize  # of a word
     if elements == 0 or layout.registers % elements:

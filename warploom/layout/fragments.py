@@ -5,6 +5,10 @@ Facts: PTX ISA, "Matrix Fragments for mma.m16n8k4", ".m16n8k8", ".m16n8k16 with 
 ".m16n8k32".  They are one pattern: with t = lane mod 4, g = lane / 4 and words of 32 bits (of wider elements
 one element), A has rows g and g + 8, B column g, and both along K the word t, and the word t + 4 where
 an instruction's K has eight; the accumulator has columns 2t and 2t + 1 of rows g and g + 8.
+
+A product that fills no whole instructions fills a part of each (`atom`): lanes whose rows (columns) lie
+beyond hold those of lanes that have some, so that what they compute is the same, and registers of such rows
+are absent: rows g + 8 of 8, the columns 2t + 1 of one.
 """
 
 from __future__ import annotations
@@ -18,6 +22,11 @@ from warploom.layout.linear import Layout, Vector
 ROWS, COLUMNS, K_BYTES = 16, 8, 32  # of one instruction
 
 
+def atom(m: int, n: int) -> tuple[int, int]:
+    """The rows and columns of a product of m × n that each instruction does: powers of two."""
+    return math.gcd(m, ROWS), math.gcd(n, COLUMNS)
+
+
 def warp_grid(shape: tuple[int, ...], warps: int, rows_first: bool) -> tuple[int, ...]:
     """How many warps share each axis of a product, (M, N) or (batch, M, N): the batches first, which warps
     share no operand of; then, as many as there are instructions for, rows and columns, in the way in which a
@@ -29,7 +38,8 @@ def warp_grid(shape: tuple[int, ...], warps: int, rows_first: bool) -> tuple[int
     if batch:
         each = min(warps, _two_part(batch[0]))
         return (each, *warp_grid((m, n), warps // each, rows_first))
-    most_rows, most_columns = _two_part(m // ROWS), _two_part(n // COLUMNS)
+    high, wide = atom(m, n)
+    most_rows, most_columns = _two_part(m // high), _two_part(n // wide)
     grids = [
         (r, min(warps // r, most_columns))
         for r in (1 << i for i in range(warps.bit_length()))
@@ -45,29 +55,33 @@ def mma_acc(shape: tuple[int, ...], grid: tuple[int, ...], warps: int) -> Layout
     """The accumulator, (M, N) or (batch, M, N), of a product whose axes the warps of a `grid` share.
 
     Warps take neighbouring rows by 16, and neighbouring columns by 8 or 16, so that up to four have a part of
-    each 32 columns, 128 bytes of 32 bits: of what is stored at a time.  Raises ValueError on shapes that no
-    instructions fill."""
+    each 32 columns, 128 bytes of 32 bits: of what is stored at a time.  Raises ValueError on shapes that the
+    grid doesn't divide into instructions."""
     (*batch, m, n), (*shared, rows, columns) = shape, grid
-    if m % (ROWS * rows) or n % (COLUMNS * columns) or not m * n:
+    high, wide = atom(m, n)
+    if m % (high * rows) or n % (wide * columns) or not m * n:
         raise ValueError(f"no accumulator of {rows}x{columns} warps is {m}x{n}")
     zero = (0,) * len(batch)
     first, count = (*batch, 1)[0], (*shared, 1)[0]  # batches, and warps that share them
-    step = COLUMNS * _two_part(n // COLUMNS // columns)
+    step = wide * _two_part(n // wide // columns)
     if columns > 1:
         step = min(step, max(COLUMNS, 4 * COLUMNS // columns))
-    warp = [*_doubled((ROWS, 0), rows), *_doubled((0, step), columns)]
+    warp = [*_doubled((high, 0), rows), *_doubled((0, step), columns)]
     warp += [(0, 0)] * ((warps // (rows * columns * count)).bit_length() - 1)
     at = len(batch)
     repeats = (
-        (at + 1, step // COLUMNS, COLUMNS),
+        (at + 1, step // wide, wide),
         (at + 1, n // columns // step, columns * step),
-        (at, m // (ROWS * rows), ROWS * rows),
+        (at, m // (high * rows), high * rows),
         (0, first // count, count),
     )
     return Layout(
         shape,
-        reg=tuple((*zero, *v) for v in ((0, 1), (8, 0))),
-        lane=tuple((*zero, *v) for v in ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))),
+        reg=tuple((*zero, *v) for v in ((0, 1), (8, 0)) if v[0] < high and v[1] < wide),
+        lane=tuple(
+            (*zero, row % high, column % wide)
+            for row, column in ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+        ),
         warp=(*_doubled((1, 0, 0), count), *((*zero, *v) for v in warp)),
         repeats=tuple(r for r in repeats if r[1] > 1),
     )
@@ -84,13 +98,13 @@ def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
         raise ValueError(f"instructions take {step} of K at a time, not {k}")
 
     *batch, m, n = acc.shape
-    rank = len(batch)
+    rank, own = len(batch), atom(m, n)[axis]
 
     def at(mn: int, k: int, b: int = 0) -> Vector:
         return (b,) * rank + ((mn, k) if axis == 0 else (k, mn))
 
     in_word = [at(0, 1 << i) for i in range(word.bit_length() - 1)]
-    rows = [at(8, 0)] if axis == 0 else []
+    rows = [at(8, 0)] if own > COLUMNS else []
     second = [at(0, 4 * word)] if step > 4 * word else []
     along = [(rank + 1 - axis, k // step, step)] if k > step else []
     across = [r for r in acc.repeats if r[0] == rank + axis]
@@ -98,7 +112,7 @@ def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
     return Layout(
         (*batch, m, k) if axis == 0 else (*batch, k, n),
         reg=(*in_word, *rows, *second),
-        lane=(at(0, word), at(0, 2 * word), at(1, 0), at(2, 0), at(4, 0)),
+        lane=(at(0, word), at(0, 2 * word), *(at(n % own, 0) for n in (1, 2, 4))),
         warp=tuple(at(v[rank + axis], 0, *v[:rank]) for v in acc.warp),
         repeats=(*along, *across, *batches) if axis == 0 else (*across, *along, *batches),
     )
@@ -113,12 +127,13 @@ def mma_scales(acc: Layout, axis: int, groups: int) -> Layout:
     def at(mn: int) -> Vector:
         return (mn, 0)
 
-    second = at(8) if axis == 0 else at(0)
+    own = atom(*acc.shape)[axis]
+    second = at(8 if own > COLUMNS else 0)
     along = [(1, groups, 1)] if groups > 1 else []
     return Layout(
         (acc.shape[axis], groups),
         reg=(),
-        lane=(second, at(0), at(1), at(2), at(4)),
+        lane=(second, at(0), *(at(n % own) for n in (1, 2, 4))),
         warp=tuple(at(v[axis]) for v in acc.warp),
         repeats=(*along, *((0, count, step) for a, count, step in acc.repeats if a == axis)),
     )

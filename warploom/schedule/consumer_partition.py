@@ -18,6 +18,7 @@ from warploom.errors import CompileError
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile
 from warploom.ir.types import dtype_of, shape_of
+from warploom.layout import mma_acc, warp_grid
 from warploom.schedule import rings
 from warploom.schedule.context import Context
 from warploom.schedule.hints import ids, spelled
@@ -253,10 +254,12 @@ class ConsumerPartition:
                 return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
         before, self.cut = self.cut, (split.forward, count)
 
+        held = {shape_of(o.result.type): self.held(o) for o in self.context.dots}
+
         def registers(v: Value) -> int:
-            m, *rest = (*shape_of(v.type), 1)
-            threads = self.warps * self.target.warp_size
-            whole = -(-m * prod(rest) * dtype_of(v.type).bits // (32 * threads))
+            shape, bits = shape_of(v.type), dtype_of(v.type).bits
+            elements = max(prod(shape), held.get(shape, 0))
+            whole = -(-elements * bits // (32 * self.warps * self.target.warp_size))
             versions = split.versions.get(v) or {split.forward.get(v)}
             return sum(whole if cut is None else -(-whole // count) for cut in versions)
 
@@ -269,6 +272,15 @@ class ConsumerPartition:
         if why is not None:
             self.cut, self.cramped = before, self.cramped or why
         return why
+
+    def held(self, o: Op) -> int:
+        """Elements of a dot's result that all threads hold, where it fills instructions in part: some of them
+        several times."""
+        shape, unit = shape_of(o.result.type), self.unit(o)
+        if unit.is_async or self.parts(o) != (1, 1) or unit.fills(*shape[-2:]):
+            return 0
+        layout = mma_acc(shape, warp_grid(shape, self.warps, False), self.warps)
+        return layout.registers * layout.threads
 
     def why_no_unit(self, o: Op, rows: int, columns: int, parts: tuple[int, int]) -> str | None:
         """None where a matrix unit takes what a group is left with of a dot, else why none does."""
@@ -355,7 +367,7 @@ class ConsumerPartition:
                     o.loc,
                     help="leave matrix_unit= out, or multiply one batch a program",
                 )
-            if m % unit.m:
+            if m % unit.m and (unit.is_async or m > unit.m):
                 return CompileError(
                     unit.code("m"),
                     f"dot of {m} rows: {unit.rows}",
@@ -364,7 +376,7 @@ class ConsumerPartition:
                     f"up to {first.n_max} with a BLOCK_N that is a multiple of "
                     f"{first.m}: then the product is made as its transpose",
                 )
-            if not unit.takes_columns(n):
+            if not unit.takes_columns(n) and (unit.is_async or n > unit.n_step):
                 return CompileError(
                     unit.code("n"),
                     f"dot of {n} columns: {unit.columns}",
@@ -396,6 +408,12 @@ def partition_consumer(context: Context, roles: Roles) -> ConsumerPartition:
             takes = f"{first.m} rows and up to {first.n_max} columns"
             why = f"{first.instruction} takes {first.threads} threads, {takes}"
             context.because(o.id, f"by {unit.instruction}, from registers", why)
+        _, *sizes, _ = tile.dot_sizes(o)
+        if not unit.is_async and not unit.fills(*sizes):
+            whole, own = (unit.m, unit.n_step), unit.part(*sizes)
+            size, some, each = ("×".join(map(str, x)) for x in (sizes, own, whole))
+            what = f"fills {some} of the {each} of each {unit.instruction}"
+            context.because(o.id, what, f"a product of {size} has no more")
     return found
 
 

@@ -13,8 +13,9 @@ import hashlib
 from dataclasses import replace
 
 from warploom.analysis import single_trip
+from warploom.analysis.matrix_units import units_for
 from warploom.errors import CompileError, SharedMemoryError
-from warploom.ir.core import Func
+from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.schedule import (
@@ -233,6 +234,17 @@ def _ctas_per_sm(context: Context, work: forms.Work) -> list[tuple[Schedule, int
     return [] if alone or trades else [found]
 
 
+def _why_transposed(context: Context, o: Op) -> str:
+    _, columns, rows, _ = tile.dot_sizes(o)
+    unit, last = context.executed(o), units_for(o, context.target)[-1]
+    if rows % unit.m == 0:
+        return "as its transpose it is the right operand of the dots that read it"
+    if unit.fills(columns, rows):
+        return f"{unit.instruction} takes multiples of {unit.m} rows: not {rows}, but {columns}"
+    made, given = last.instructions(columns, rows), last.instructions(rows, columns)
+    return f"a step of K takes {made} {last.instruction} instead of {given}"
+
+
 def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     """A schedule, and the registers that a thread of a consumer needs.
 
@@ -243,12 +255,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     for o in context.dots:
         check_dot_types(o, context.unit(o))
         if o.attrs.get("transposed"):
-            _, columns, rows, _ = tile.dot_sizes(o)
-            unit = context.executed(o)
-            why = f"{unit.instruction} takes multiples of {unit.m} rows: not {rows}, but {columns}"
-            if rows % unit.m == 0:
-                why = "as its transpose it is the right operand of the dots that read it"
-            context.because(o.id, "made as its transpose", why)
+            context.because(o.id, "made as its transpose", _why_transposed(context, o))
     who = roles.assign(context, plainly)
     partition = partition_consumer(context, who)
     replicas, specialized = partition.replicas, who.specialized

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import gcd
 from typing import Literal
 
 Place = Literal["registers", "shared", "tensor memory"]
@@ -123,14 +124,29 @@ class MatrixUnit:
         """Do instructions take n columns?  Asynchronous ones as one each, others one after the other."""
         return n % self.n_step == 0 and (n <= self.n_max or not self.is_async)
 
-    def takes(self, m: int, n: int, threads: int) -> bool:
+    def takes(self, m: int, n: int, threads: int, in_part: bool = False) -> bool:
         """Does it take a product of m × n whose threads share the rows and columns?  What completes later is
-        issued by all of them at once."""
-        return self.is_shared_by(threads) and m % self.m == 0 and self.takes_columns(n)
+        issued by all of them at once.  in_part: also one that fills a part of each instruction, where
+        threads hold the fragments."""
+        whole = self.fills(m, n) or (in_part and not self.is_async)
+        return self.is_shared_by(threads) and whole
 
     def is_shared_by(self, threads: int) -> bool:
         """Do so many threads execute its instructions?"""
         return threads == self.threads if self.is_async else threads % self.threads == 0
+
+    def fills(self, m: int, n: int) -> bool:
+        """Is a product of m × n made of whole instructions?"""
+        return m % self.m == 0 and self.takes_columns(n)
+
+    def part(self, m: int, n: int) -> tuple[int, int]:
+        """The rows and columns that a product of m × n fills of each instruction."""
+        return gcd(m, self.m), gcd(n, self.n_step)
+
+    def instructions(self, m: int, n: int) -> int:
+        """How many a step of K of such a product takes."""
+        rows, columns = self.part(m, n)
+        return m // rows * (n // columns)
 
     @property
     def rows(self) -> str:
@@ -417,7 +433,8 @@ class Target:
         if unit.is_scalar:
             return m * n * k / cost.alu_lanes
         if not unit.is_async:
-            return m * n * k * bits / (16 * cost.in_order_macs_16bit)
+            macs = unit.instructions(m, n) * unit.m * unit.n_step * k
+            return macs * bits / (16 * cost.in_order_macs_16bit)
         step = unit.k_step(bits)
         rate = cost.tensor_macs_16bit * 16 / bits
         one = max(unit.m * n * step / rate, cost.mma_least)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from warploom.analysis.matrix_units import preferred
+from warploom.analysis.matrix_units import preferred, units_for
 from warploom.analysis.structure import Structure, structure_of
 from warploom.ir.analysis import uses
 from warploom.ir.core import Builder, Family, Func, Level, Op, Region, Value
@@ -43,15 +43,21 @@ def transpose_dots(func: Func, target: Target, warps: int | None) -> Func:
     chosen = {
         o.result
         for o in found
-        if needs_transpose(o, preferred(o, target, warps)) or (lies and lies.transposed(o))
+        if needs_transpose(o, preferred(o, target, warps), units_for(o, target)[-1])
+        or (lies and lies.transposed(o))
     }
     return rewrite(func, partial(_transpose, chosen)) if chosen else func
 
 
-def needs_transpose(dot: Op, unit: MatrixUnit) -> bool:
-    """Whether a unit can do a dot only as its transpose."""
+def needs_transpose(dot: Op, unit: MatrixUnit, last: MatrixUnit) -> bool:
+    """Whether a unit does a dot only as its transpose; or, where it does neither, whether that takes fewer
+    instructions of the last one, which fills some in part."""
     _, rows, columns, _ = tile.dot_sizes(dot)
-    return rows % unit.m != 0 and unit.takes_columns(rows) and columns % unit.m == 0
+    if rows % unit.m == 0:
+        return False
+    if unit.fills(columns, rows):
+        return True
+    return not last.is_async and last.instructions(columns, rows) < last.instructions(rows, columns)
 
 
 def carry_transposed(func: Func) -> Func:
