@@ -93,12 +93,6 @@ def dot_scaled_rank(p):
     c = tl.dot_scaled(a, None, "e5m2", a, None, "e5m2")  # error[dot-rank]: dot_scaled needs two 2-D tiles
 
 
-@bad("*f32")
-def dot_of_f32_in_bf16x3(p):
-    a = tl.zeros((16, 16), tl.float32)
-    c = tl.dot(a, a, input_precision="bf16x3")  # error[dot-precision]: tensor cores multiply them as tf32
-
-
 @bad("*f16")
 def dot_accumulator_shape(p):
     a = tl.zeros((16, 16), tl.float16)

@@ -61,7 +61,7 @@ class Knobs:
         None, "registers of a consumer's thread (setmaxnreg), a multiple of 8", of_tasks=True
     )
     strict: bool = _knob(False, "what can't be had as asked is an error instead of a warning")
-    default_dot_input_precision: Literal["tf32", "tf32x3", "ieee"] = _knob(
+    default_dot_input_precision: Literal["tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"] = _knob(
         "tf32", "how dots that don't say (`input_precision`) multiply float32"
     )
     enable_fp_fusion: bool = _knob(True, "a·b + c may be one instruction, rounded once")

@@ -13,7 +13,6 @@ from warploom.runtime.doors import Module
 from warploom.triton.language.extra import cuda, libdevice
 
 _NO_ORDER = "results of `can_reorder=True` keep their order"
-_PRECISION = "float32 by 'bf16x3' and 'bf16x6' is refused"
 
 _OWN = "an inner part of Triton's compiler"
 _TYPES = "types are not made by hand"
@@ -69,7 +68,6 @@ MODULES = {
             "void": "in annotations, where it changes nothing",
             "debug_barrier": "nothing: a kernel's own order holds for all of its accesses",
             "device_assert": "runs in debug builds (the knob `debug`), and on the CPU",
-            "dot": _PRECISION,
             "inline_asm_elementwise": "`is_pure=False` changes nothing; the CPU knows the usual instructions",
             "map_elementwise": "the function is inlined on whole tiles: both arms of its ifs are computed",
             "max_constancy": "nothing: constancy is derived from the index arithmetic",

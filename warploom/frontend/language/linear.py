@@ -43,7 +43,8 @@ def dot(
 
     Sums are made in f32, of float64 in f64, of 8-bit integers in i32.  input_precision says how f32 operands
     are multiplied: 'tf32' (the default, unless a knob says another; also allow_tf32=True) ignores their
-    lowest 13 bits; 'tf32x3' adds products with what these held, which is nearly as precise as f32; 'ieee'
+    lowest 13 bits; 'tf32x3' adds products with what these held, which is nearly as precise as f32; 'bf16x3'
+    and 'bf16x6' add 3 (6) products of the 2 (3) bf16 that a number is about the sum of; 'ieee'
     (allow_tf32=False) multiplies all bits, and adds by fma, without tensor cores.  max_num_imprecise_acc:
     FP8 partial sums are added to acc in full f32 at least every so many elements of K (0: as None, not before
     the end).  out_dtype: of the result (f32 or f16; of integers i32, of float64 f64) where there is no acc.
@@ -76,43 +77,56 @@ def dot(
     limit = static_int(max_num_imprecise_acc or 0, "max_num_imprecise_acc")
     # Sums of wider products lose nothing.
     attrs: dict[str, Any] = {"max_imprecise": limit} if limit and operands.is_8bit_float else {}
+    precision = ""
     if operands == f32:
         by_flag = {None: KNOBS.get().default_dot_input_precision, False: "ieee"}
         precision = input_precision or by_flag.get(allow_tf32, "tf32")
-        _check_f32(precision)
         if precision == "ieee":
             attrs["ieee"] = True
-        if precision == "tf32x3":
-            wide = _corrections(input, other, wide)
-    out = emitter.emit(tile.dot, input, other, wide, **attrs)
-    return emitter.cast(out, f16) if result == f16 else out
+    for left, right in _terms(input, other, precision):
+        wide = emitter.emit(tile.dot, left, right, wide, **attrs)
+    return emitter.cast(wide, f16) if result == f16 else wide
 
 
-def _check_f32(precision: str) -> None:
-    """Refuses precisions in which the tensor core can't multiply f32."""
-    if precision not in ("tf32", "tf32x3", "ieee"):
-        refuse(
-            "dot-precision",
-            f"input_precision={precision!r} for float32 operands: tensor cores multiply them as tf32",
-            "use 'tf32x3', which is nearly as precise as float32, 'tf32', or 'ieee', by fma without them",
-        )
+# Of how many bf16, the largest first, a number is about the sum; which of their products are added, the
+# largest last.
+_BF16_TERMS = {
+    "bf16x3": (2, ((1, 0), (0, 1), (0, 0))),
+    "bf16x6": (3, ((1, 1), (2, 0), (0, 2), (1, 0), (0, 1), (0, 0))),
+}
 
 
-def _corrections(a: Operand, b: Operand, acc: Value) -> Value:
-    """acc + what the tf32 product of a and b leaves out, but for the product of the lowest bits of both."""
+def _terms(a: Operand, b: Operand, precision: str) -> list[tuple[Operand, Operand]]:
+    """The products of tensor cores that a product of f32 in some precision is the sum of."""
+    if precision == "tf32x3":
+        return [(_low_bits(a), b), (a, _low_bits(b)), (a, b)]
+    if precision not in _BF16_TERMS:
+        return [(a, b)]
+    count, terms = _BF16_TERMS[precision]
+    left, right = (_bf16_parts(x, count) for x in (a, b))
+    return [(left[i], right[j]) for i, j in terms]
+
+
+def _bf16_parts(x: Operand, count: int) -> list[Value]:
+    """bf16 whose sum is about x, each rounded to nearest: what is left is the next one."""
     emitter = current()
-    for left, right in ((_low_bits(a), b), (a, _low_bits(b))):
-        acc = emitter.emit(tile.dot, left, right, acc)
-    return acc
+    parts = [emitter.cast(x, bf16)]
+    for _ in range(count - 1):
+        x = _or_zero(emitter.binary("-", x, emitter.cast(parts[-1], f32)))
+        parts.append(emitter.cast(x, bf16))
+    return parts
 
 
 def _low_bits(x: Operand) -> Value:
-    """x without what the tensor core takes it for: exact, and with its 13 bits itself (nearly) a tf32.  0 for
-    infinities, which the product has already."""
+    """x without what the tensor core takes it for: exact, and with its 13 bits itself (nearly) a tf32."""
     emitter = current()
     kept = emitter.value(emitter.binary("&", emitter.emit(arith.bitcast, x, dtype=u32), 0xFFFFE000))
-    low = emitter.binary("-", x, emitter.emit(arith.bitcast, kept, dtype=f32))
-    return emitter.select(emitter.binary("==", low, low), low, 0.0)
+    return _or_zero(emitter.binary("-", x, emitter.emit(arith.bitcast, kept, dtype=f32)))
+
+
+def _or_zero(low: Operand) -> Value:
+    """What is left of a number; 0 for infinities, which the product has already."""
+    return current().select(current().binary("==", low, low), low, 0.0)
 
 
 def reduced(x: Value, axis: Any, keep_dims: Any, fn: str) -> Value:
