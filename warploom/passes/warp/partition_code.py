@@ -85,11 +85,13 @@ class _Partition:
         self.sums = lower_sums.declare(self.func, self.schedule, self.top)
         plans = self.schedule.tasks
         regions = tuple(self.region(plan, common) for plan in plans)
+        # Of a uniform kernel fuse_tasks makes one task: until then its loads have what warps a CTA has left.
+        room = self.target.grid.warps - sum(t.warps * t.replicas for t in plans)
         b = self.top
         task.tasks(
             b,
             names=tuple(t.name for t in plans),
-            warps=tuple(t.warps or plans[0].warps for t in plans),
+            warps=tuple(t.warps or min(plans[0].warps, room) for t in plans),
             replicas=tuple(t.replicas for t in plans),
             registers=tuple(t.registers for t in plans),
             regions=regions,
