@@ -69,7 +69,7 @@ def test_it_is_one_program_for_all_targets(path: Path) -> None:
 
 
 @each
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("target", ["sm_80", *OTHERS])
 def test_it_is_built_without_spills(path: Path, target: str) -> None:
     made = compiled(path, target)
     assert made.resources.problems() == ()

@@ -322,8 +322,8 @@ class Target:
     name: as NVRTC's -arch wants it ("sm_90a").  chips: that have it.  capabilities: of devices that run it.
     warp_size: threads.  warp_group: warps that compute together: that multiply with one instruction, and that
     registers are reallocated for.  converts: 8-bit floats that an instruction converts.  emits: the language
-    that kernels for it are emitted in; None: they are simulated and checked only.  matrix_units, copy_engines:
-    the preferred one first.  entry_limit: registers a thread that a launch is to have at most."""
+    that kernels for it are emitted in; None: they are only simulated.  matrix_units, copy_engines: the
+    preferred one first.  entry_limit: registers a thread that a launch is to have at most."""
 
     name: str
     chips: tuple[str, ...]
