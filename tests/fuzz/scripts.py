@@ -21,6 +21,8 @@ from warploom.sim.machine import simulate
 
 ROWS, BLOCKS = 32, 3
 ORDERS = ("late", "reverse", "early", "seeded")
+SIGNED_FROM = 10_000  # seeds whose conditions ask for signs, up to three at once
+FLAGS, WORDS = (1, 2, 3, -1, -2, -4), (1, -1, -3)  # of their runs, beside 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Ring:
         """A condition that holds mostly, and the iteration that it may fail in."""
         r, c = self.r, self.columns
         late = r.choice([5, 9, 17, 40])
+        if self.seed >= SIGNED_FROM:
+            return self.signed_test(late)
         return r.choice(
             [
                 (f"at != {c * late}", late),
@@ -103,6 +107,25 @@ class Ring:
                 (f"(at & {c}) == 0", 1),
             ]
         )
+
+    def signed_test(self, late: int) -> tuple[str, int]:
+        """One to three conditions, of which those of words and arguments mostly fail for a negative one."""
+        r, c = self.r, self.columns
+        parts = [
+            f"self.load(f_ptr) >= {r.choice([0, 0, -2])}",
+            f"self.load(f_ptr) != {r.choice(WORDS)}",
+            f"flag > {r.choice([-1, -3, -3])}",
+            f"flag != {r.choice(FLAGS)}",
+            f"at {r.choice(['<', '!='])} {c * late}",
+            f"self.blockIdx.x != {r.choice([0, 1, 2])}",
+        ]
+        picked = r.sample(parts, r.choice([1, 2, 3, 3]))
+        if len(picked) == 1:
+            return picked[0], late
+        text = f"({picked[0]})"
+        for part in picked[1:]:
+            text = f"{text} {r.choice('&||')} ({part})"
+        return text, late
 
     # ---- the text
 
@@ -279,6 +302,9 @@ class Ring:
         more = [late + d + 2, d + 1]
         found += [(t, t, flag, 0) for t in more for flag in (1, 2, 3)]
         found += [(t, t, 0, 1) for t in more]
+        if self.seed >= SIGNED_FROM:
+            found += [(t, t, flag, word) for t in more for flag in (0, *FLAGS) for word in WORDS]
+            found += [(t, t, flag, 0) for t in more for flag in FLAGS]
         if self.mistake.what == "trips":
             found += [(d + 1, d + 2, 0, 0), (d + 2, d + 1, 0, 0), (2, 0, 0, 0), (0, 3, 0, 0)]
         return found

@@ -13,7 +13,7 @@ from tests.fuzz.draw_expr import FUNCTIONS_FROM
 from tests.fuzz.judge import judge
 from tests.fuzz.planted import PLANTS, search
 from tests.fuzz.runner import is_failure
-from tests.fuzz.scripts import judge_script
+from tests.fuzz.scripts import FLAGS, SIGNED_FROM, WORDS, Ring, judge_script
 from tests.fuzz.shrink import shrink
 from tests.fuzz.tree import expressions, parts, statements
 
@@ -24,19 +24,26 @@ SEEDS = (
     *range(FUNCTIONS_FROM, FUNCTIONS_FROM + 50),
     *range(BATCHES_FROM, BATCHES_FROM + 50),
 )
-SCRIPTS = range(0, 12)
+SCRIPTS = (*range(0, 12), *range(SIGNED_FROM, SIGNED_FROM + 8))
+
+
+FEW = [(first, 0) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5 in (1, 2, 3)]
+MORE = [(first, 2) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5]
 
 
 @pytest.mark.parametrize(
-    "first",
+    ("first", "orders"),
     [
-        pytest.param(first, marks=pytest.mark.thorough if i % 5 else ())
-        for i, first in enumerate(SEEDS[::CHUNK])
+        *((first, 2) for first in SEEDS[:: 5 * CHUNK]),
+        *FEW,
+        *(pytest.param(*one, marks=pytest.mark.thorough) for one in MORE),
     ],
 )
-def test_random_kernels(first: int, tmp_path: Path) -> None:
-    """The tree in NumPy, the oracle and the simulator agree; nothing fails inside the compiler."""
-    verdicts = {seed: judge(Case(draw(seed)), tmp_path) for seed in range(first, first + CHUNK)}
+def test_random_kernels(first: int, orders: int, tmp_path: Path) -> None:
+    """The tree in NumPy, the oracle and the simulator agree; nothing fails inside the compiler.  200 seeds
+    but in thorough tests, most of these in the latest order alone (0.37 s each)."""
+    seeds = range(first, first + CHUNK)
+    verdicts = {seed: judge(Case(draw(seed)), tmp_path, orders) for seed in seeds}
     failed = {seed: f"{v.kind}: {v.said}" for seed, v in verdicts.items() if v.failed}
     assert not failed
 
@@ -46,6 +53,24 @@ def test_random_scripts(tmp_path: Path) -> None:
     records = [judge_script(seed, tmp_path) for seed in SCRIPTS]
     assert [r for r in records if is_failure(r)] == []
     assert sum(r["code"].endswith("harmful") for r in records) >= 3
+
+
+def test_conditions_of_scripts_ask_for_signs() -> None:
+    """Alone and up to three at once, with runs of negative arguments and words together; not of earlier
+    seeds."""
+    rings = [Ring(seed) for seed in range(SIGNED_FROM, SIGNED_FROM + 200)]
+    tests = [ring.mistake.test for ring in rings if ring.mistake.what == "guard"]
+    assert {sum(map(t.count, "&|")) for t in tests} == {0, 1, 2}
+    assert any("self.load(f_ptr) >= 0" in t and "flag > -3" in t for t in tests)
+    assert all(
+        {(f, w) for *_, f, w in ring.inputs()} >= {(f, w) for f in FLAGS for w in WORDS}
+        for ring in rings
+    )
+    assert (
+        min(*FLAGS, *WORDS)
+        < 0
+        <= min(n for s in range(200) for *_, f, w in Ring(s).inputs() for n in (f, w))
+    )
 
 
 @pytest.mark.slow
