@@ -43,7 +43,8 @@ def _of_jit(kernel: Any, args: Any, grid: Any, meta: Mapping[str, Any]) -> Found
 
 
 def _of_script(script: Script, *args: Any) -> Found:
-    call = script.bind(args, {})
+    apart = (a.copy() if isinstance(a, np.ndarray) else a for a in args)
+    call = script.bind(list(apart), {})
     func = script._lowered(script._request(call, "sm_90a")).placed
     return func, launch_of(func, call.fields)
 

@@ -397,12 +397,12 @@ class Steering:
     @cached_property
     def sizes(self) -> set[int]:
         """The parameters that are taken not to be negative: what extents and grids are made of; in a kernel
-        that does not say its grid itself all of them."""
-        if not self._own_grid:
-            return self.free
+        that does not say its grid itself what loops end by, too."""
         kinds = (tile.make_view, tma.tensor_map)
-        views = (o for o in walk(self.func.body) if o.kind in kinds)
-        extents = [v for o in views for v in o.operands if isinstance(v.type, Scalar)]
+        asked = [o.operands for o in walk(self.func.body) if o.kind in kinds]
+        if not self._own_grid:
+            asked += [control.deciding(o) for o in walk(self.func.body) if o.kind in control.LOOPS]
+        extents = [v for values in asked for v in values if isinstance(v.type, Scalar)]
         behind = backward_slice(extents, sources(self.func.body))
         of_grid = set(itertools.chain(*map(_arguments, self._own_grid)))
         return {i for i in self.free if self.func.params[i] in behind or i in of_grid}

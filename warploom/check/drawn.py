@@ -124,14 +124,16 @@ class Drawn:
 
     def constant(self, condition: Condition, case: Case) -> bool | None:
         """What a comparison comes to at all of many inputs, told without a run; None where it flips, and
-        where that says little: for equality, remainders by constants, large constants, words of memory, and
-        in kernels that tell each task by itself what it does."""
+        where that says little: for equality, remainders by constants, large constants, numbers that may
+        be negative, and in kernels that tell each task by itself what it does."""
         if condition.op.kind in (arith.eq, arith.ne) or condition.op.kind not in COMPARISONS:
             return None
         if self.steering.has_own_grid or Source.MEMORY in condition.sources:
             return None
         for x in closure([condition.value], self.dependence.flow_of):
             o = self.dependence.made.get(x)
+            if self.values.index.get(x) in self.steering.free - self.steering.sizes:
+                return None
             if o is not None and o.kind is arith.const and abs(o.attrs["value"]) > LARGEST:
                 return None
             if o is not None and o.kind in (arith.rem, arith.xor, arith.and_):
