@@ -2,6 +2,7 @@
 
 Order: after assign_layouts, whose conversions and reductions may need scratch (exchanges.py) and a barrier
 (named_barriers.py).
+Changes: every kernel.
 
 Slots come first (those that start at multiples of 1024 bytes before the others), then mbarriers of 8 bytes.
 An allocation takes the bytes of others where their accesses are over when it is written, by barriers that

@@ -2,6 +2,7 @@
 
 Order: after everything that makes or moves ops at WARP, before allocate_shared, which finishes PLACED (the
 level stays WARP here, as offsets are missing).
+Changes: every kernel.
 
 Some layouts are given: wgmma's accumulators and register operands, and what makes access to global memory
 coalesced.  From these *anchors*, strongest first, layouts flow through the ops that keep or derive them

@@ -2,7 +2,7 @@
 
 Order: behind assign_layouts, which says who holds which element, before allocate_shared, whose exchanges
 count on the barriers that are left.
-Changes: rows and elements that are computed in place.
+Changes: 5 families: what is computed in place, or stored twice: attention, several products, rows.
 
 A kernel that loads what it stores, or stores to an array twice, has a barrier before either (partition_code),
 as another thread may have stored what this one loads or stores.  Where all accesses to an array are boxes of

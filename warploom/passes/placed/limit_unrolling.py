@@ -1,8 +1,8 @@
 """Keeps loops of known trip counts that wait from being unrolled, and limits the loops of fma.
 
 Order: before allocate_shared, whose exchanges count on what a loop comes back to.
-Changes: GEMM, attention and convolution where a constexpr says how often a ring is walked; all that copy by
-cp.async; products by fma.
+Changes: 12 families: GEMM, attention and convolution where a constexpr says how often a ring is walked; all
+that copy by cp.async; products by fma.
 
 Left to itself, the compiler of CUDA C++ unrolls a loop whose bounds are constants: each copy of a wait is a
 loop of its own, and the copies' addresses and phases are kept in registers.  A loop that says how often it is

@@ -2,6 +2,7 @@
 
 Order: last, since layouts say which boxes these are and tasks say how many registers there are.  PLACED →
 PLACED.
+Changes: products whose rows begin anywhere, 7 families: by pointers or boxes, batched, by mma.sync.
 
 A thread reads the two units around each of its 16 bytes and shifts (`load_unaligned`).  In a loop the L2 is
 asked for what the next iteration reads.  A producer with enough registers reads the units themselves an

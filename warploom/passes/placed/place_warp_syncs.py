@@ -19,7 +19,8 @@ all threads did.
     after:   mbarrier_arrive(%empty, %slot) {synced=False}
              elect() {synced=True} do { mbarrier_wait(%full, %slot, %phase); … }
 
-Changes: products and attention whose consumers read shared memory by wgmma alone.
+Changes: 21 families: products, attention, states whose consumers read shared memory by wgmma alone, or wait
+by one thread.
 """
 
 from __future__ import annotations

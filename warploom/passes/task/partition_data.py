@@ -1,7 +1,7 @@
 """Cuts the consumer task's tiles into one part a replica, along an axis of its dots.
 
 Order: after partition_tasks; before insert_channels, which finds the parts as views of whole items.
-Changes: 37 families, all that divide a tile among consumer groups or warps of a uniform kernel.
+Changes: 19 families, all that divide a tile among consumer groups or warps of a uniform kernel.
 
 before:  %c = dot(%a, %b, %acc) @{consumer} : tile<128x256xf32>
          store_box(%v, %c, %row, %col) @{consumer}

@@ -2,6 +2,7 @@
 
 Order: after recover_boxes, since a box says by itself what divides its rows; before a schedule is chosen,
 which asks what cp.async can copy.
+Changes: kernels that say `multiple_of`: attention, serving, tutorials, products.
 
 before:  multiple_of(%pointers) {by=(16, 16)}        after:  %x = load(%pointers) {run=(1, 8)}
          %x = load(%pointers)

@@ -1,6 +1,7 @@
 """Cuts a program into one part for each CTA of its cluster, along M or N of its dots.
 
 Order: at TILE, after recover_boxes and before the schedule is chosen: that is one CTA's.
+Changes: products in clusters (`num_ctas`).
 
 before:  %a = load_box(%v, %row, %k) : tile<256x64xbf16>
          %c = dot(%a, %b, %acc) : tile<256x256xf32>

@@ -2,6 +2,7 @@
 
 Order: after canonicalize (constants are folded, so that a stride of 1 is visible), before a schedule
 is chosen, which reads the views that this pass makes.
+Changes: every kernel with dots, and what loads blocks of arrays.
 
 A tile of pointers is `base + Σ_d (start_d + index_d)·stride_d`, with a mask of comparisons
 `start_d + index_d < extent_d`.  The pass follows the sum symbolically (polynomials over scalars)

@@ -1,6 +1,7 @@
 """Divides a reduction loop's iterations among the CTAs of a cluster (split K).
 
 Order: at TILE, after recover_boxes and before the schedule is chosen: that is one CTA's.
+Changes: products of few programs and long K, block-scaled ones too (`split_k`).
 
 before:  %sum = for(0, %steps, 1, %zeros) do (%i, %acc) { … dot(%a, %b, %acc) … }
          store_box(%c, %sum, …)

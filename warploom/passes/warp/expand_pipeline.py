@@ -1,7 +1,7 @@
 """Expands the loops that the schedule pipelines: one iteration of the new loop runs ops of several old ones.
 
 Order: after delay_row_reduction; before what looks at the consumer's loops in their final form.
-Changes: 35 families: products of all kinds, attention forward and backward, softmax, layer norm.
+Changes: 16 families: products of all kinds, attention forward and backward, decoding; softmax, layer norm.
 
 `Schedule.pipelines` gives the stages of a loop's ops; pipelined_loop.py writes the prologue, the steady state
 and the epilogue.  Its instances say what belongs to which stage at WARP, where waits, releases and fences

@@ -1,7 +1,7 @@
 """Uniform kernels: puts the code of the inline producer into the one task, some iterations ahead.
 
 Order: last before layouts; does nothing to specialized schedules.
-Changes: 14 families, all uniform kernels with dots.
+Changes: 12 families, all uniform kernels with dots.
 
 before (two regions, a ring of d slots):   after (one):
   for %k … mbarrier_wait(%full); use(%k)      for the first d - 1:  mbarrier_wait(%empty); cp_async(…)

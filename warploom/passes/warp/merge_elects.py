@@ -2,7 +2,7 @@
 
 Order: at WARP, after everything that makes elects: each store or load has its own, and so has in an explicit
 kernel every TMA instruction outside of single_thread().  Computations between the two move before them.
-Changes: 26 families: products, attention, convolutions, states.
+Changes: 16 families: products, attention forward and backward, convolutions, states.
 
     before:  elect() do { tma_load(…) }
              %y = mul(%x, %c) : i32

@@ -1,7 +1,8 @@
 """Says what atomics order, where the lanes of a warp meet around them, and who gets what they found.
 
 Order: at WARP, after broadcast_scalars, which leaves such a result to one thread or to one warp.
-Changes: split-K and stream-K, whose locks and tickets are atomics.
+Changes: 7 families: split-K and stream-K, whose locks and tickets are atomics; sums of gradients, whose old
+values nobody reads.
 
 Who reads no result can't tell whose value was met, so nothing is acquired (PTX ISA, "Release and Acquire
 Patterns").  One number's atomic is done by one thread: what the other lanes did before is released, and what

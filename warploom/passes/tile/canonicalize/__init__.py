@@ -5,6 +5,7 @@ that it made superfluous.  Views of descriptors learn what is known to divide th
 that recover_boxes makes do.  Dots of too few rows are transposed (transpose_dots.py); tiles
 that loops pass on and that differ by a number are passed on as that number (carried_tiles.py).
 `number_ops` then gives the ids that a schedule names.
+Changes: every kernel.
 
     before:  %n = const() {value=4, dtype=i32} : i32
              %a = mul(%n, %n) : i32
