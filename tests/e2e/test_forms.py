@@ -13,7 +13,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
-from benchmarks.records import current
+from benchmarks.records import read
 from corpus.attention import windowed_case
 from corpus.case import Case
 from corpus.choice_kernels import known_k, one_tile
@@ -28,7 +28,7 @@ from warploom.schedule.model import Launch
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 BF16 = ml_dtypes.bfloat16
-RECORDS = current("forms").by_case()
+RECORDS = read(Path(__file__).with_name("forms.jsonl")).by_case()
 
 
 def product(

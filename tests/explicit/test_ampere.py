@@ -154,7 +154,7 @@ class Refused(wl.Script):
             t = self.register_tensor(dtype=float16, shape=[64, 64], init=0.0)
             self.dot(t, t, acc_dtype=float16)
         if self.ask == "config":
-            self.cuda.resolve_dot_config(float16, float32, m=8, n=64, k=64, num_warps=4)
+            self.cuda.resolve_dot_config(float16, float32, m=16, n=64, k=8, num_warps=4)
         if self.ask == "defaults":
             self.register_tensor(dtype=float32, shape=[64], init=lambda i, j=1: i)
 
@@ -169,7 +169,7 @@ class Refused(wl.Script):
         ("shared layout", "annotate", "a register layout of a shared tensor"),
         ("arguments", "lambda", "a lambda of 1 arguments, called with 2"),
         ("accumulator", "dot-dtype", "of products that sum in f32"),
-        ("config", "dot-config", "is 8x64"),
+        ("config", "dot-config", "take 16 of K at a time, not 8"),
         ("defaults", "unsupported", "lambda"),
     ],
 )

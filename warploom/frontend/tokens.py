@@ -13,8 +13,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from warploom.frontend.follow import is_compiled, is_own
 
 Token = tuple[Any, ...]
@@ -53,7 +51,8 @@ def key_of_class(kind: Any) -> Callable[[Any], Any]:
     """`distinct` of the objects of a class: of one that says itself which are equal, perhaps by a part of
     what they hold, by all of it."""
     by_identity = kind in LITERALS or kind.__eq__ is object.__eq__ or is_own(kind)
-    return exact if by_identity or issubclass(kind, np.generic) else _Distinct
+    is_number = any(c.__module__ == "numpy" and c.__name__ == "generic" for c in kind.__mro__)
+    return exact if by_identity or is_number else _Distinct
 
 
 class _Distinct:
