@@ -68,7 +68,7 @@ def _fits(func: Func, roots: dict[Value, Op], schedule: Schedule, target: Target
     }
     total = sum(sizes.values())
     if schedule.specialized:
-        return total <= target.shared_bytes
+        return total <= target.part(schedule.ctas_per_sm).shared_bytes
     filled = {roots[o.operands[1]] for o in func.body.all_ops if o.kind in FILLS}
     staging = [n for o, n in sizes.items() if o not in filled]
     threads = sum(t.warps * t.replicas for t in schedule.tasks) * target.warp_size
