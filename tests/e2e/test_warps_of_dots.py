@@ -24,3 +24,31 @@ def test_small_dots(tile: tuple[int, int, int], warps: int, target: str) -> None
     simulated(case, made)
     report = made.check()
     assert report.ok, str(report)
+
+
+ODD = [  # a tile, warps, how many of them there are
+    ((48, 40, 32), 3, 3),
+    ((96, 64, 32), 6, 6),
+    ((80, 24, 64), 5, 5),
+    ((32, 224, 16), 7, 7),
+    ((64, 64, 32), 6, 4),
+    ((64, 64, 32), 3, 2),
+]
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.filterwarnings("ignore:(?s).*not-as-asked")
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize(("tile", "warps", "used"), ODD)
+def test_warps_of_no_power_of_two(
+    tile: tuple[int, int, int], warps: int, used: int, target: str
+) -> None:
+    """They are groups of as many of four as divide them; where no groups can share a tile, fewer share it, which
+    is told."""
+    case = product(tile[0] + 3, 232, 100, tile, BF16, "rc", warps)
+    made = compiled(case, target)
+    assert made.placed.attrs["threads"] == 32 * used and not made.schedule.specialized
+    assert any(r.warn for r in made.schedule.reasons) == (used != warps)
+    simulated(case, made)
+    report = made.check()
+    assert report.ok, str(report)

@@ -50,7 +50,7 @@ REQUESTS: list[tuple[str, dict[str, Any], dict[str, Any], str, str, str, str]] =
     ("registers_over_pool", {}, {"num_consumer_groups": 2, "reg_inc_consumer": 256}, "registers", "6144 more than the 64512", "lower reg_inc_consumer", DEF),
     ("registers_under_maxnreg", {}, {"num_consumer_groups": 2, "maxnreg": 64, "reg_inc_consumer": 232}, "registers", "launched with (64 each)", "raise maxnreg", DEF),
     ("maxnreg_too_many", {}, {"maxnreg": 1000}, "maxnreg", "1 to 255 registers", "leave maxnreg out", DEF),
-    ("warps_not_by_4", {}, {"num_warps": 6}, "num-warps", "1, 2, or a multiple of 4", "num_warps=4", DOT),
+    ("warps_of_no_part", {}, {"num_warps": 6, "strict": True}, "num-warps", "num_warps=6 was asked for, but M / 3: ", "for 4 warps", DOT),
     ("no_warp", {}, {"num_warps": 0}, "num-warps", "1 to 32 warps", "num_warps=4", DEF),
     ("warps_too_many", {}, {"num_warps": 64}, "num-warps", "1 to 32 warps", "num_warps=4", DEF),
     ("groups_too_many", {"BM": 512, "BN": 64}, {"num_consumer_groups": 8}, "warps", "36 warps", "lower num_consumer_groups", DEF),

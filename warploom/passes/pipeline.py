@@ -130,7 +130,7 @@ def _asked(
 
 def _canonicalized(func: Func, road: Road) -> Func:
     warps = road.given.tasks[0].warps if road.given else road.knobs.num_warps
-    return canonicalize(func, None, road.target, min(warps, road.target.warp_group))
+    return canonicalize(func, None, road.target, road.target.warps_together(warps))
 
 
 def _canonical(after: Level, when: Callable[[Func, Road], bool] = _always) -> Pass:

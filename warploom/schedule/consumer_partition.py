@@ -52,7 +52,7 @@ class ConsumerPartition:
 
     def __post_init__(self) -> None:
         self.reserve = self.context.target.registers.reserve
-        self.warps = min(self.context.knobs.num_warps, self.context.target.warp_group)
+        self.warps = self.target.warps_together(self.context.knobs.num_warps)
 
     @property
     def target(self) -> Target:
@@ -171,16 +171,8 @@ class ConsumerPartition:
 
     def split(self) -> tuple[str | None, int]:
         """The axis along which consumer groups share the dots (None where one has all), and how many."""
-        warps, group = self.context.knobs.num_warps, self.target.warp_group
-        is_power = warps & (warps - 1) == 0
-        if warps % group and not is_power:
-            raise CompileError(
-                "num-warps",
-                f"num_warps={warps}: the warps that share a dot are 1, 2, or a multiple of {group}",
-                self.context.dots[0].loc,
-                help=f"use num_warps={group}",
-            )
-        each = max(1, warps // group)
+        warps, of_group = self.context.knobs.num_warps, self.warps
+        each = warps // of_group
         asked = self.asked_groups()
         groups = self.context.knobs.num_consumer_groups or asked
         wanted = each
@@ -188,18 +180,18 @@ class ConsumerPartition:
             wanted = groups * each if groups else max(2, each)
         refusals: list[str] = []
         counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
-        if warps < group:
-            counts = (1,)
-        together = is_power and each > 1 and not self.roles.specialized
+        if warps < self.target.warp_group:
+            counts = counts[:wanted]
+        together = 1 << warps.bit_length() - 1  # the most that share tiles as one group
         ways = self.ways()
         if self.context.ctas_per_sm > 1:  # if it doesn't fit, it shares with none
             ways = ways[:1]
         batched = any(len(shape_of(o.result.type)) > 2 for o in self.context.dots)
         axes = tuple(AXES)[not batched :]
         for self.any_unit in (False, True):
-            splits = [(n, x, self.warps) for n in counts for x in (axes if n > 1 else axes[:1])]
-            if self.any_unit and together:  # what no groups can share all warps do as one
-                splits.insert(len(axes), (1, axes[0], warps))
+            splits = [(n, x, of_group) for n in counts for x in (axes if n > 1 else axes[:1])]
+            if self.any_unit and each > 1 and not self.roles.specialized:
+                splits.insert(len(axes), (1, axes[0], together))
             for self.reserve, self.alone in ways:
                 for count, name, self.warps in splits:
                     why = self.try_split(name, count)
@@ -213,23 +205,27 @@ class ConsumerPartition:
         """Records the split; one that was not asked for is a warning, or an error where strict."""
         asked = self.context.knobs.num_consumer_groups
         given = asked is not None or self.context.knobs.num_warps != self.target.warp_group
-        warn = given and count * self.warps != wanted * min(
-            self.target.warp_group, self.context.knobs.num_warps
-        )
+        usual = self.target.warps_together(self.context.knobs.num_warps)
+        warn = given and count * self.warps != wanted * usual
         reason = (
             "; ".join(dict.fromkeys(refusals[:2]))
             or "each part fills whole instructions of the matrix unit"
         )
-        if warn and asked and self.context.knobs.strict:
+        if warn and self.context.knobs.strict:
+            code, knob, have = "no-specialization", f"num_consumer_groups={asked}", f"{count}"
+            if not asked:
+                code, knob = "num-warps", f"num_warps={self.context.knobs.num_warps}"
+                have = f"{count * self.warps} warps"
             raise CompileError(
-                "no-specialization",
-                f"num_consumer_groups={asked} was asked for, but {reason}",
+                code,
+                f"{knob} was asked for, but {reason}",
                 self.context.dots[0].loc,
-                help=f"use blocks that {wanted} groups can share, or drop strict=True for {count}",
+                help=f"use blocks that {wanted} groups can share, or drop strict=True for {have}",
             )
         decision = f"{axis} split over {count} groups" if axis else "one consumer group"
         if warn:
-            decision += f" instead of {wanted}"
+            own, other = (f" of {n}" * (self.warps != usual) for n in (self.warps, usual))
+            decision += f"{own}{' warps' * bool(own)} instead of {wanted}{other}"
         self.context.because(self.context.dots[0].id if warn else "kernel", decision, reason, warn)
 
     def try_split(self, axis: str, count: int, groups: int = 0) -> str | None:

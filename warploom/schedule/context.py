@@ -83,8 +83,7 @@ class Context:
 
     def executed(self, dot: Op) -> MatrixUnit:
         """The preferred one of those that the warps of a launch execute."""
-        warps = min(self.knobs.num_warps, self.target.warp_group)
-        return preferred(dot, self.target, warps)
+        return preferred(dot, self.target, self.target.warps_together(self.knobs.num_warps))
 
     def because(self, context: str, decision: str, reason: str, warn: bool = False) -> None:
         """Records a decision about `context`, an op's id or the name of a part, with its reason."""

@@ -30,7 +30,7 @@ class Knobs:
 
     num_warps: int = _knob(
         4,
-        "warps of a uniform program, or of each consumer group; with dots 1, 2 (uniform) or a multiple of 4",
+        "warps of a uniform program, or of each consumer group (then a multiple of 4)",
     )
     num_stages: int = _knob(
         3, "slots of a uniform kernel's rings: iterations that its loads run ahead, plus one"

@@ -316,7 +316,7 @@ class _Assigner:
                 )
             return False
         warps, group = self.context.knobs.num_warps, self.context.target.warp_group
-        if warps < group:
+        if warps % group:
             why = f"num_warps={warps}: tasks are made of groups of {group} warps"
             uniform(self.context, why, self.context.dots[0].loc, self.context.dots[0].id)
             return False

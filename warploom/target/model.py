@@ -347,6 +347,11 @@ class Target:
         """Threads of a warp group."""
         return self.warp_size * self.warp_group
 
+    def warps_together(self, warps: int) -> int:
+        """Warps that share a dot, or a part of one, where a program has so many: those of a warp group, or as
+        many of them as divide the program's."""
+        return gcd(warps, self.warp_group)
+
     @property
     def shared_bytes(self) -> int:
         """Shared memory that one CTA may use."""
