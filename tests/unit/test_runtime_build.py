@@ -12,7 +12,15 @@ import warploom.language as tl
 from tests.unit.codegen_kernels import kernel, placed
 from warploom.analysis.occupancy import OpenOccupancy, open_occupancy, told_ctas
 from warploom.codegen.emit import emit
-from warploom.runtime.build import ENOUGH_THREADS, FEWEST_REGISTERS, HOPELESS_SPILLS, best_occupancy
+from warploom.runtime.build import (
+    ENOUGH_THREADS,
+    FEWEST_REGISTERS,
+    HOPELESS_SPILLS,
+    LONG,
+    PER_SPILL,
+    are_few,
+    best_occupancy,
+)
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.nvrtc import Build
 from warploom.target import SM_90A
@@ -80,6 +88,13 @@ def test_the_one_that_spills_least(spills: dict[int | None, int], chosen: int | 
     ctas, best = best_occupancy(first, OpenOccupancy(128, False), SM_90A, again)
     assert ctas == chosen and best.spill_bytes == spills[chosen]
     assert best.builds == best.seconds == 2 * best.cpu_seconds <= len(spills)
+
+
+def test_few_spills_of_a_long_text_are_let_be() -> None:
+    """Another schedule would take NVRTC seconds, for accesses of which there is one in a hundred statements."""
+    assert are_few(0, 10) and are_few(4 * LONG // PER_SPILL, LONG)
+    assert not are_few(4 * LONG // PER_SPILL + 4, LONG)
+    assert not are_few(4, LONG - 1)
 
 
 @wl.jit

@@ -33,6 +33,10 @@ HOPELESS_SPILLS = 4 * 255 * 4
 # Bytes of spills that cost less than half of the programs that share a multiprocessor: a quarter of a
 # thread's registers, once each.
 LIGHT_SPILLS = 256
+# Statements of a text that NVRTC takes a second for, and how many of them a spilled register may cost each so
+# that no other schedule is tried: its accesses are lost among so many.
+LONG = 2000
+PER_SPILL = 100
 # Of a thread's registers what tiles are estimated to take where the first build already holds less: of
 # kernels that are less far over the limit some don't spill.
 FAR_OVER = 1.4
@@ -72,6 +76,11 @@ class Built:
         return self.request.machine().resident(
             self.plan.threads, self.resources.registers, self.plan.shared_bytes
         )
+
+    def is_good_enough(self) -> bool:
+        """Are its spills so few that no other schedule is worth the time?"""
+        advised, spilled = self.badness
+        return not advised and are_few(spilled, nvrtc.statements(self.source))
 
     def is_better(self, other: Built) -> bool:
         """Is it to be kept rather than `other`?  Few spills are, with twice as many programs side by side."""
@@ -128,6 +137,11 @@ class Search:
         }
 
 
+def are_few(spills: int, size: int) -> bool:
+    """Are so many bytes of spills lost in a text of so many statements, which takes NVRTC long?"""
+    return not spills or (size >= LONG and spills // 4 * PER_SPILL <= size)
+
+
 def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
     """The first attempt that ptxas has nothing to say against, else the one with the least.
 
@@ -174,7 +188,7 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
         search.add(found)
         if best is None or found.is_better(best):
             best = found
-        if found.badness == (0, 0):
+        if found.is_good_enough():
             break
     if best is None:
         assert refusal is not None
