@@ -18,6 +18,7 @@ slots.  A task whose tiles are estimated to fit is left alone.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -132,8 +133,8 @@ class _Ordering:
             (kept if x in needed else late).append(x)
         ok = [
             x
-            for x in late
-            if all(self.may_pass(x, y) for y in (*kept[_from(kept, x, before) :], o))
+            for x, n in zip(late, _passed(before, kept, late), strict=True)
+            if all(self.may_pass(x, y) for y in (*kept[n:], o))
         ]
         stuck = closure(
             [x for x in late if x not in ok],
@@ -173,10 +174,11 @@ class _Ordering:
         return self.keeps(order, least)
 
 
-def _from(kept: Sequence[Op], x: Op, before: Sequence[Op]) -> int:
-    """Where what stands after x begins among those kept."""
+def _passed(before: Sequence[Op], kept: Sequence[Op], late: Sequence[Op]) -> list[int]:
+    """For each of the late ops how many of those kept stand before it."""
     places = {o: i for i, o in enumerate(before)}
-    return sum(places[o] < places[x] for o in kept)
+    at = [places[o] for o in kept]
+    return [bisect_left(at, places[x]) for x in late]
 
 
 def _is_movable(o: Op) -> bool:

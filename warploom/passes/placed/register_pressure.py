@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple
 
 from warploom.analysis.liveness import WHOLE
 from warploom.ir.core import Family, Op, Region, Value
@@ -20,8 +20,19 @@ from warploom.target import Target
 
 _BESIDE = 16  # registers of a thread that no tile takes
 _REPEATED = 4  # how much more an op of a loop counts than one around it
-# Numbers an op in order; of an op with regions (registers around it, the op, what its regions hold).
-_Held: TypeAlias = "list[int | tuple[int, Op, list[_Held]]]"
+
+
+class _Step(NamedTuple):
+    """What an op takes of the registers and gives back, wherever it stands in its region.
+
+    made: the whole tiles that it makes, and their registers.  carried: those that its loops go on with.
+    both: whether what it reads and what it makes are held at once.  inside: of the ops of its regions the
+    registers, and how much they count."""
+
+    made: tuple[tuple[Value, int], ...]
+    carried: frozenset[Value]
+    both: bool
+    inside: tuple[tuple[int, int], ...]
 
 
 def limit_of(target: Target) -> int:
@@ -48,7 +59,7 @@ class Pressure:
     _uses: dict[Op, frozenset[Value]] = field(default_factory=dict)
     _readers: dict[Value, int] = field(default_factory=dict)
     _multiplied: set[Value] = field(default_factory=set)
-    _inside: dict[Op, list[list[int]]] = field(default_factory=dict)
+    _steps: dict[Op, _Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for o in self.region.all_ops:
@@ -104,59 +115,44 @@ class Pressure:
 
     def excess(self, r: Region, ops: Sequence[Op], limit: int) -> int:
         """The registers over the limit, summed over the ops of a region in this order and those inside."""
-        return _over(self._held(r, ops), limit)
+        return sum(n * (x - limit) for x, n in self._held(r, ops) if x > limit)
 
     def peak(self, r: Region) -> int:
         """The most that a region holds."""
-        return max(_flat(self._held(r, r.ops)), default=0)
+        return max((x for x, _ in self._held(r, r.ops)), default=0)
 
-    def _held(self, r: Region, ops: Sequence[Op]) -> _Held:
+    def _step(self, o: Op) -> _Step:
+        if o not in self._steps:
+            weight = _REPEATED if o.kind in control.LOOPS else 1
+            self._steps[o] = _Step(
+                tuple((v, part_of(v)) for v in o.results if v in self.roots.get(v, ())),
+                frozenset().union(
+                    *(self.roots.get(x, ()) for c in control.carried(o) for x in c.init)
+                ),
+                o.kind.family is Family.COMBINE and o.kind is not tile.dot,
+                tuple((x, weight * n) for r in o.regions for x, n in self._held(r, r.ops)),
+            )
+        return self._steps[o]
+
+    def _held(self, r: Region, ops: Sequence[Op]) -> list[tuple[int, int]]:
+        """Of each op of a region in this order, and of those inside, (registers, how much it counts)."""
         last: dict[Value, int] = {}
         for i, o in enumerate(ops):
-            for v in self.uses(o):
-                last[v] = i
-        size = part_of
-        mine = [v for v in r.params if self._is_tile(v)]
-        now = {v: size(v) for v in mine if v in last}
-        found: _Held = []
+            last.update(dict.fromkeys(self.uses(o), i))
+        now = {v: part_of(v) for v in r.params if self._is_tile(v) and v in last}
+        found: list[tuple[int, int]] = []
         total = sum(now.values())
         for i, o in enumerate(ops):
-            carried = {v for c in control.carried(o) for x in c.init for v in self.roots.get(x, ())}
+            step = self._step(o)
             dying = [v for v in self.uses(o) if last[v] == i and v in now]
-            made = [v for v in o.results if v in self.roots.get(v, ()) and v in last]
             if o.regions:
-                base = total - sum(now[v] for v in dying if v in carried)
-                found.append((base, o, [self._held(x, x.ops) for x in o.regions]))
+                base = total - sum(now[v] for v in dying if v in step.carried)
+                found += ((base + x, n) for x, n in step.inside)
             freed = sum(now.pop(v) for v in dying)
-            added = sum(size(v) for v in made)
+            made = {v: n for v, n in step.made if v in last}
+            added = sum(made.values())
             if not o.regions:
-                both = o.kind.family is Family.COMBINE and o.kind is not tile.dot
-                found.append(total + added if both else max(total, total - freed + added))
-            now.update((v, size(v)) for v in made)
+                found.append((total + added if step.both else max(total, total - freed + added), 1))
+            now.update(made)
             total += added - freed
         return found
-
-
-def _flat(held: _Held, base: int = 0) -> list[int]:
-    found: list[int] = []
-    for x in held:
-        if isinstance(x, tuple):
-            around, _, inside = x
-            found.append(base + around)
-            for r in inside:
-                found += _flat(r, base + around)
-        else:
-            found.append(base + x)
-    return found
-
-
-def _over(held: _Held, limit: int, base: int = 0) -> int:
-    found = 0
-    for x in held:
-        if isinstance(x, tuple):
-            around, o, inside = x
-            weight = _REPEATED if o.kind in control.LOOPS else 1
-            found += weight * sum(_over(r, limit, base + around) for r in inside)
-        else:
-            found += max(0, base + x - limit)
-    return found
