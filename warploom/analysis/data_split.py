@@ -49,17 +49,18 @@ class Split:
     def __post_init__(self) -> None:
         if self.count == 1:
             return
-        while self._forward_round():
+        ops = [o for o in self.structure.ops if self.mine(o)]
+        while self._forward_round(ops):
             pass
-        for o in self.structure.ops:
-            if self.mine(o) and (Effect.WRITE | Effect.SYNC) & o.kind.effect:
+        for o in ops:
+            if (Effect.WRITE | Effect.SYNC) & o.kind.effect:
                 self._root(o)
-            elif self.mine(o) and o.kind is control.while_:  # it stays, whoever needs its results
+            elif o.kind is control.while_:  # it stays, whoever needs its results
                 self._enclose(o)
                 self._push(o.regions[0].yielded[0], None, o)
         self._settle()
-        for o in self.structure.ops:  # so does what observes memory for nobody, with its addresses
-            if self.mine(o) and o.attrs.get("volatile") and not self.versions.get(o.result):
+        for o in ops:  # so does what observes memory for nobody, with its addresses
+            if o.attrs.get("volatile") and not self.versions.get(o.result):
                 self._push(o.result, self.forward.get(o.result), o)
                 self._settle()
 
@@ -69,11 +70,9 @@ class Split:
 
     # ---- forward: where dots' results go
 
-    def _forward_round(self) -> bool:
+    def _forward_round(self, ops: Iterable[Op]) -> bool:
         before = len(self.forward)
-        for o in self.structure.ops:
-            if not self.mine(o):
-                continue
+        for o in ops:
             if o.kind is tile.dot:
                 self._mark(o.results, self._dot_axis(o))
             elif o.kind in control.LEAD:

@@ -49,6 +49,7 @@ class ConsumerPartition:
     ping_pong_loop: str = ""  # groups take its iterations in turn; empty where they share tiles
     axis: str | None = None  # of the dots' results, along which groups share tiles
     replicas: int = 1  # groups that run the dots
+    _splits: dict[tuple[str, int], Split | RefusalError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reserve = self.context.target.registers.reserve
@@ -233,10 +234,9 @@ class ConsumerPartition:
         each has a tile of its own, how many there are."""
         mine = self.roles.mine
         items = frozenset(o.result for o in self.roles.loads)
-        try:
-            split = Split(self.context.structure, mine, items, axis, count)
-        except RefusalError as refusal:
-            return f"{refusal.op.id}: {refusal}"
+        split = self._split(items, axis, count)
+        if isinstance(split, RefusalError):
+            return f"{split.op.id}: {split}"
         apart = split.out_of_order(self.context.accesses.reached())
         if apart is not None:
             return f"{apart.id} accesses what another group writes, and groups keep no order"
@@ -268,6 +268,18 @@ class ConsumerPartition:
         if why is not None:
             self.cut, self.cramped = before, self.cramped or why
         return why
+
+    def _split(self, items: frozenset[Value], axis: str, count: int) -> Split | RefusalError:
+        """The split, or why there is none: asked for again with other units and registers."""
+        if (axis, count) not in self._splits:
+            try:
+                found: Split | RefusalError = Split(
+                    self.context.structure, self.roles.mine, items, axis, count
+                )
+            except RefusalError as refusal:
+                found = refusal
+            self._splits[axis, count] = found
+        return self._splits[axis, count]
 
     def held(self, o: Op) -> int:
         """Elements of a dot's result that all threads hold, where it fills instructions in part: some of them
