@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import json
+import re
 import sys
-import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGET = Path(__file__).with_suffix(".json")
@@ -29,32 +28,34 @@ MOST_IN_FUNCTION = 60
 
 Sizes = dict[str, dict[str, int]]  # "code lines", "long files", "long functions" -> name -> lines
 
-_BETWEEN = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-    tokenize.ENCODING,
-}  # fmt: skip
 
-
-def code_lines(text: str) -> int:
-    """Lines that hold code."""
-    held: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _BETWEEN:
-            held.update(range(token.start[0], token.end[0] + 1))
-    return len(held - set(_docstring_lines(ast.parse(text))))
-
-
-def _docstring_lines(tree: ast.Module) -> Iterator[int]:
+def code_lines(tree: ast.Module, lines: Sequence[str]) -> int:
+    """Lines that hold code, of a module and its text."""
+    held = {i for i, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"}
+    docstrings: set[int] = set()
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        first = node.body[0] if node.body else None
-        text = first.value if isinstance(first, ast.Expr) else None
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            yield from range(text.lineno, (text.end_lineno or text.lineno) + 1)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and _is_text(first.value):
+                docstrings.update(_lines_of(first))
+        elif _is_text(node) and _TRIPLE.match(lines[node.lineno - 1], node.col_offset):
+            held.update(_lines_of(node))  # blank ones too, and those that look like comments
+    return len(held - docstrings)
 
 
-def functions(text: str) -> Iterator[tuple[str, int]]:
+_TRIPLE = re.compile(r"""[a-zA-Z]*(\"{3}|'{3})""")
+
+
+def _is_text(node: ast.AST) -> TypeGuard[ast.Constant | ast.JoinedStr]:
+    is_constant = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return is_constant or isinstance(node, ast.JoinedStr)
+
+
+def _lines_of(node: ast.stmt | ast.expr) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """(name with its classes, lines from `def` to the end) of each function."""
 
     def visit(node: ast.AST, path: str) -> Iterator[tuple[str, int]]:
@@ -62,12 +63,12 @@ def functions(text: str) -> Iterator[tuple[str, int]]:
             if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 name = f"{path}{child.name}"
                 if not isinstance(child, ast.ClassDef):
-                    yield name, (child.end_lineno or child.lineno) - child.lineno + 1
+                    yield name, len(_lines_of(child))
                 yield from visit(child, f"{name}.")
-            else:
+            elif not isinstance(child, ast.expr):  # which hold no functions
                 yield from visit(child, path)
 
-    return visit(ast.parse(text), "")
+    return visit(tree, "")
 
 
 def measured(root: Path = ROOT) -> Sizes:
@@ -75,12 +76,15 @@ def measured(root: Path = ROOT) -> Sizes:
     found: Sizes = {"code lines": {}, "long files": {}, "long functions": {}}
     for path in sorted((root / PACKAGE).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
         inner = path.relative_to(root / PACKAGE)
         part = inner.parts[0].removesuffix(".py")
-        found["code lines"][part] = found["code lines"].get(part, 0) + code_lines(text)
+        found["code lines"][part] = found["code lines"].get(part, 0) + code_lines(
+            tree, text.splitlines()
+        )
         if (lines := text.count("\n")) > MOST_LINES:
             found["long files"][str(inner)] = lines
-        for name, lines in functions(text):
+        for name, lines in functions(tree):
             if lines > MOST_IN_FUNCTION:
                 found["long functions"][f"{inner}:{name}"] = lines
     return found
