@@ -104,7 +104,7 @@ def computed(func: Func, told: list[Any], order: str, track: bool = True) -> lis
     """The arrays after a run of a function on small integers; of WARP and PLACED in an adversarial order of
     events."""
     if func.level is Level.PLACED and unwaited(func) is not None:  # a later pass places the wait
-        func = place_grid_wait(func, None, SM_90A)
+        func = place_grid_wait(func, SM_90A)
     grid, *args = told
     rng = np.random.default_rng(len(args))
     given: list[Any] = []

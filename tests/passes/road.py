@@ -50,7 +50,7 @@ def lower(
     steps = []
     cluster = choose_cluster(func, knobs, SM_90A)
     if cluster.ctas > 1:
-        func = number_ops(canonicalize(partition_ctas(func, cluster, SM_90A), None, SM_90A))
+        func = number_ops(canonicalize(partition_ctas(func, cluster), SM_90A))
         verify(func)
         steps.append(("partition_ctas", func))
     schedule = edit(choose(func, knobs, SM_90A))

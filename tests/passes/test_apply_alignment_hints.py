@@ -46,11 +46,11 @@ def taken(how: str, by: int) -> tuple[Func, tuple[int, ...]]:
     """The function, before the pass; and what its one load of a tile of f16 moves at once, after it."""
     x, at = np.zeros(0, np.float16), np.zeros(0, np.int32)
     func = trace(rows, x, at, x, BY=by, HOW=how)
-    func = canonicalize(func.with_(attrs={**func.attrs, "facts": (Fact(16),) * 3}), None, SM_90A)
-    out = apply_alignment_hints(func, None, SM_90A)
+    func = canonicalize(func.with_(attrs={**func.attrs, "facts": (Fact(16),) * 3}), SM_90A)
+    out = apply_alignment_hints(func)
     verify(out)
     assert not any(o.kind is tile.multiple_of for o in walk(out.body))
-    assert apply_alignment_hints(out, None, SM_90A) == out
+    assert apply_alignment_hints(out) == out
     loads = [o for o in walk(out.body) if o.kind is tile.load and o.results]
     (run,) = {tuple(o.attrs.get("run", ())) for o in loads if o.result.type == Tile((4, 32), f16)}
     return func, run

@@ -32,10 +32,10 @@ def placed(text: str, settled: bool = True) -> Func:
     settled: assign_layouts changes nothing when it runs again."""
     func = parse_func(text)
     verify(func)
-    laid_out = assign_layouts(func, None, SM_90A)
+    laid_out = assign_layouts(func, SM_90A)
     verify(laid_out)
     if settled:
-        assert print_func(assign_layouts(laid_out, None, SM_90A)) == print_func(laid_out)
+        assert print_func(assign_layouts(laid_out, SM_90A)) == print_func(laid_out)
     out = road.placed(func)
     assert print_func(parse_func(print_func(out))) == print_func(out)
     return out
@@ -189,7 +189,7 @@ def test_wgmma_needs_a_warp_group() -> None:
         8,
     )
     with pytest.raises(InternalError, match="8 warps"):
-        assign_layouts(parse_func(text), None, SM_90A)
+        assign_layouts(parse_func(text), SM_90A)
 
 
 EPILOGUE = (
@@ -548,7 +548,7 @@ def test_a_row_statistic_from_elsewhere_is_converted_while_it_is_small() -> None
 def test_ops_without_tiles_stay_themselves() -> None:
     func = parse_func(GOLDEN.read_text())
     before = {o for o in walk(func.body) if o.kind in (tma.tma_load, mbarrier.mbarrier_wait)}
-    after = set(walk(assign_layouts(func, None, SM_90A).body))
+    after = set(walk(assign_layouts(func, SM_90A).body))
     assert before <= after
     loops = [o for o in walk(func.body) if o.kind is control.for_]
     assert [o in after for o in loops] == [False, False, True, True]

@@ -22,9 +22,9 @@ PARAMS = "%x: i32, %y: i32, %q: i1, %f: f32, %p: ptr<i32>, %g: ptr<f32>"
 
 def canonical(func: Func) -> Func:
     verify(func)
-    after = canonicalize(func, None, SM_90A)
+    after = canonicalize(func, SM_90A)
     verify(after)
-    assert canonicalize(after, None, SM_90A) is after
+    assert canonicalize(after, SM_90A) is after
     assert print_func(parse_func(print_func(after))) == print_func(after)
     return after
 

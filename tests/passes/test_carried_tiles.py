@@ -62,9 +62,9 @@ END = "\n  %pl = addptr(%xt, %ar) : tile<8xptr<i32>>\n  store(%pl, %last)\n  yie
 
 
 def canonical(text: str) -> Func:
-    func = canonicalize(parse_func(text), None, SM_90A)
+    func = canonicalize(parse_func(text), SM_90A)
     verify(func)
-    assert canonicalize(func, None, SM_90A) is func
+    assert canonicalize(func, SM_90A) is func
     return func
 
 
@@ -133,6 +133,6 @@ def test_what_begins_a_step_before_the_first(step: int, boxed: bool) -> None:
   yield()
 }}"""
     )
-    out = recover_boxes(func, None, SM_90A)
+    out = recover_boxes(func)
     verify(out)
     assert (tile.load_box in {o.kind for o in walk(out.body)}) == boxed

@@ -125,5 +125,5 @@ def test_without_its_order_it_is_not_proved() -> None:
 def test_what_is_ordered_stays_as_it_is() -> None:
     """As in a script that was ejected."""
     func = tickets()
-    assert kinds(order_atomics(func, None, func.target)) == kinds(func)
+    assert kinds(order_atomics(func)) == kinds(func)
     assert check(func).verdict is not Verdict.BROKEN

@@ -12,7 +12,6 @@ from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
 from warploom.passes.tile.recover_boxes import recover_boxes
 from warploom.sim import oracle
-from warploom.target import SM_90A
 
 HERE = Path(__file__).parent
 BF16 = ml_dtypes.bfloat16
@@ -31,7 +30,7 @@ def views(func: Func) -> list[Op]:
 
 
 def structured(func: Func) -> Func:
-    out = recover_boxes(func, None, SM_90A)
+    out = recover_boxes(func)
     verify(out)
     return out
 

@@ -197,7 +197,7 @@ def checked(func: Func) -> CheckReport:
         np.zeros(16, p.type.dtype.numpy) if isinstance(p.type, Pointer) else arg
         for p, arg in zip(func.params, given, strict=True)
     ]
-    whole = place_grid_wait(func, None, SM_90A)
+    whole = place_grid_wait(func, SM_90A)
     return check(whole, launch=Case(tuple(args), (*grid, 1, 1)))
 
 

@@ -28,14 +28,14 @@ def test_it_is_a_fixed_point() -> None:
 
 
 def test_canonicalize_and_ids_do_not_matter() -> None:
-    func = number_ops(canonicalize(parse_func(GOLDEN), None, SM_90A))
+    func = number_ops(canonicalize(parse_func(GOLDEN), SM_90A))
     assert canonical_text(func) == text_of(GOLDEN)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(functions())
 def test_canonicalize_does_not_matter_to_random_functions(func: Func) -> None:
-    assert canonical_text(canonicalize(func, None, SM_90A)) == canonical_text(func)
+    assert canonical_text(canonicalize(func, SM_90A)) == canonical_text(func)
 
 
 SAME = {

@@ -206,7 +206,7 @@ def test_other_headroom_begins_at_the_choice(ptxas: Any, monkeypatch: pytest.Mon
     translate, assign = Request.translate, pipeline.assign_layouts
     monkeypatch.setattr(Request, "translate", lambda *a: translated.append(1) or translate(*a))
     rows = tuple(
-        replace(row, run=lambda f, r: lowered.append(1) or assign(f, r.schedule, r.target))
+        replace(row, run=lambda f, r: lowered.append(1) or assign(f, r.target))
         if row.name == "assign_layouts"
         else row
         for row in pipeline.PIPELINE

@@ -6,8 +6,10 @@ so.  A `Pass` changes the function, where its `when` holds; a `Choice` decides s
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from warploom.analysis.single_trip import loops
 from warploom.errors import CompileError
@@ -107,50 +109,55 @@ class Choice:
     decide: Callable[[Func, Road], None]
 
 
-def _always(func: Func, road: Road) -> bool:
+def _told(ask: Callable[..., Any]) -> Callable[[Func, Road], Any]:
+    """A function of a kernel's function and more, which it gets of the road by their names (`road`: all of
+    it).  A pass before the choice of a schedule, or of explicit kernels, gets None for that."""
+    _, *names = inspect.signature(ask).parameters
+    return lambda f, r: ask(f, *(r if name == "road" else getattr(r, name) for name in names))
+
+
+def _always(func: Func) -> bool:
     return True
 
 
-def _row(
-    run: Callable[[Func, Schedule, Target], Func],
-    after: Level,
-    when: Callable[[Func, Road], bool] = _always,
-) -> Pass:
-    """A pass of the usual signature.  Those before the choice of a schedule, and those of explicit kernels,
-    get None for it."""
-    return Pass(run.__name__, lambda f, r: run(f, r.schedule, r.target), after, when)  # type: ignore[arg-type]
+def _row(run: Callable[..., Func], after: Level, when: Callable[..., bool] = _always) -> Pass:
+    """A pass whose parameters are fields of the road."""
+    return Pass(run.__name__, _told(run), after, _told(when))
 
 
-def _asked(
-    run: Callable[[Func, Schedule, Target], Func], after: Level, asks: Callable[[Schedule], object]
-) -> Pass:
+def _asked(run: Callable[..., Func], after: Level, asks: Callable[[Schedule], object]) -> Pass:
     """A pass that the schedule asks for."""
-    return _row(run, after, lambda f, r: r.planned(asks))
+    return _row(run, after, lambda f, road: road.planned(asks))
 
 
 def _canonicalized(func: Func, road: Road) -> Func:
     warps = road.given.tasks[0].warps if road.given else road.knobs.num_warps
-    return canonicalize(func, None, road.target, road.target.warps_together(warps))
+    return canonicalize(func, road.target, road.target.warps_together(warps))
 
 
-def _canonical(after: Level, when: Callable[[Func, Road], bool] = _always) -> Pass:
-    return Pass("canonicalize", lambda f, r: number_ops(_canonicalized(f, r)), after, when)
+def _canonical(after: Level, when: Callable[..., bool] = _always) -> Pass:
+    return Pass("canonicalize", lambda f, r: number_ops(_canonicalized(f, r)), after, _told(when))
 
 
-def _structured(func: Func, road: Road) -> bool:
-    return road.structured
+def _behind(name: str) -> Pass:
+    """Canonical form again, where the pass of that name has run."""
+    return _canonical(Level.TILE, lambda f, last: last == name)
 
 
-def _divided(func: Func, road: Road) -> bool:
-    return road.cluster.ctas > 1
+def _structured(func: Func, structured: bool) -> bool:
+    return structured
 
 
-def _has_atomics(func: Func, road: Road) -> bool:
+def _divided(func: Func, cluster: ClusterPlan) -> bool:
+    return cluster.ctas > 1
+
+
+def _has_atomics(func: Func) -> bool:
     return any(o.kind in ATOMICS for o in func.body.all_ops)
 
 
-def _one_trip(func: Func, road: Road) -> bool:
-    return road.launch is not None and road.launch.short and bool(loops(func, road.target))
+def _one_trip(func: Func, launch: Launch | None, target: Target) -> bool:
+    return launch is not None and launch.short and bool(loops(func, target))
 
 
 def _choose_cluster(func: Func, road: Road) -> None:
@@ -204,38 +211,23 @@ def _uniform(schedule: Schedule) -> bool:
 
 
 PIPELINE: tuple[Pass | Choice, ...] = (
-    _row(decode_scaled_dots, Level.TILE, lambda f, r: has_scaled_dots(f)),
+    _row(decode_scaled_dots, Level.TILE, has_scaled_dots),
     _canonical(Level.TILE),
     _row(peel_single_trip_loops, Level.TILE, _one_trip),
-    _canonical(Level.TILE, lambda f, r: r.last == "peel_single_trip_loops"),
-    _row(divide_blocks, Level.TILE, lambda f, r: has_quotients(f)),
-    _canonical(Level.TILE, lambda f, r: r.last == "divide_blocks"),
-    Pass(
-        "strip_mine_rows",
-        lambda f, r: strip_mine_rows(f, r.knobs, r.target),
-        Level.TILE,
-        lambda f, r: has_wide_rows(f, r.knobs, r.target),
-    ),
-    _canonical(Level.TILE, lambda f, r: r.last == "strip_mine_rows"),
+    _behind("peel_single_trip_loops"),
+    _row(divide_blocks, Level.TILE, has_quotients),
+    _behind("divide_blocks"),
+    _row(strip_mine_rows, Level.TILE, has_wide_rows),
+    _behind("strip_mine_rows"),
     _row(recover_boxes, Level.TILE, _structured),
     _row(apply_alignment_hints, Level.TILE),
     _row(deduplicate_loads, Level.TILE),
-    _row(convert_ifs, Level.TILE, lambda f, r: has_no_dots(f)),
-    _row(hoist_stores, Level.TILE, lambda f, r: has_no_dots(f)),
-    Pass("canonicalize", _canonicalized, Level.TILE, _structured),
+    _row(convert_ifs, Level.TILE, has_no_dots),
+    _row(hoist_stores, Level.TILE, has_no_dots),
+    Pass("canonicalize", _canonicalized, Level.TILE, _told(_structured)),
     Choice("choose_cluster", _choose_cluster),
-    Pass(
-        "partition_ctas",
-        lambda f, r: partition_ctas(f, r.cluster, r.target),
-        Level.TILE,
-        lambda f, r: r.cluster.axis in ("M", "N"),
-    ),
-    Pass(
-        "split_reduction",
-        lambda f, r: split_reduction(f, r.cluster, r.target),
-        Level.TILE,
-        lambda f, r: r.cluster.axis == "K",
-    ),
+    _row(partition_ctas, Level.TILE, lambda f, cluster: cluster.axis in ("M", "N")),
+    _row(split_reduction, Level.TILE, lambda f, cluster: cluster.axis == "K"),
     _canonical(Level.TILE, _divided),
     Choice("choose", _choose),
     _row(partition_tasks, Level.TASK),
@@ -254,22 +246,22 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _asked(partition_copies, Level.WARP, lambda s: _uniform(s) and s.tasks[0].replicas > 1),
     _asked(fuse_tasks, Level.WARP, _uniform),
     _row(broadcast_scalars, Level.WARP),
-    replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
+    replace(_canonical(Level.WARP, lambda f, schedule: schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
     _asked(drop_staging_guards, Level.WARP, lambda s: s.channels or s.stores),
-    _row(slice_gathers, Level.WARP, lambda f, r: r.schedule is not None and has_gathers(f)),
+    _row(slice_gathers, Level.WARP, lambda f, schedule: schedule is not None and has_gathers(f)),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
     _row(assign_layouts, Level.WARP),
-    _row(drop_private_syncs, Level.WARP, lambda f, r: guards_memory(f)),
+    _row(drop_private_syncs, Level.WARP, guards_memory),
     _asked(order_by_registers, Level.WARP, lambda s: s.few_registers),
     _row(limit_unrolling, Level.WARP),
     _row(place_fences, Level.WARP),
     _asked(part_lifetimes, Level.WARP, _uniform),
     _row(allocate_shared, Level.PLACED),
-    _row(place_grid_wait, Level.PLACED, lambda f, r: r.target.grid.dependent),
+    _row(place_grid_wait, Level.PLACED, lambda f, target: target.grid.dependent),
     _row(place_warp_syncs, Level.PLACED),
-    _row(pipeline_unaligned_loads, Level.PLACED, lambda f, r: has_unaligned_loads(f)),
+    _row(pipeline_unaligned_loads, Level.PLACED, has_unaligned_loads),
 )
 
 

@@ -43,14 +43,13 @@ from warploom.layout import Layout
 from warploom.layout.linear import LANE_BITS
 from warploom.passes.placed.layout_rules import RULES
 from warploom.passes.placed.task_layouts import Settled, TaskLayouts, tile_of, tiles
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 # Elements of a tile that a thread may hold: at 8 bits each, all of its registers and one more.
 MAX_ELEMENTS_PER_THREAD = 1024
 
 
-def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def assign_layouts(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     func = with_runs(func)
     facts = facts_of(func)

@@ -29,11 +29,10 @@ from warploom.ir.core import Func, Op, Region, Value, walk
 from warploom.ir.ops import smem, task, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Tile
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def drop_private_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def drop_private_syncs(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     private = _private_accesses(func, target)
     return rewrite_tasks(func, lambda o: with_regions(o, lambda r: _without(r, private)))

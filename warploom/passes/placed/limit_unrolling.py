@@ -26,15 +26,13 @@ from warploom.ir.ops import arith, control, mma, smem
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import Tile, View
 from warploom.layout import product_registers
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 PIECES = 4  # of a copy that a thread issues in a row
 # Multiply-adds in a row: enough for loads of a step to run under those of the one before.
 PRODUCTS = 512
 
 
-def limit_unrolling(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def limit_unrolling(func: Func) -> Func:
     """See the module's docstring."""
     made = definitions(func.body)
 

@@ -31,13 +31,12 @@ from warploom.ir.types import Tile
 from warploom.passes.placed.layout_rules import RULES
 from warploom.passes.placed.register_pressure import Pressure, limit_of
 from warploom.passes.placed.task_layouts import tiles
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _ROUNDS = 3
 
 
-def order_by_registers(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def order_by_registers(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     limit = limit_of(target)
 

@@ -26,13 +26,12 @@ from warploom.ir.core import Builder, Func, Op, Region
 from warploom.ir.ops import control, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.passes.placed.allocate_shared import bytes_needed
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _MOST = 8  # places that are tried
 
 
-def part_lifetimes(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def part_lifetimes(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     (phase,) = task.phases(func)
     places = _first_writes(func, phase.regions[0])[:_MOST]

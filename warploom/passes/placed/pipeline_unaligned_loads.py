@@ -30,7 +30,6 @@ from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, mma, smem, tile, unaligned
 from warploom.ir.rewrite import rewrite_tasks
 from warploom.ir.types import Tile, Units, dtype_of, i1
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 IN_FLIGHT = 8  # pairs of units on their way at a time, which take 8 registers each
@@ -45,7 +44,7 @@ def has_unaligned_loads(func: Func) -> bool:
     return any(rewriter.is_unaligned(o) for o in walk(func.body))
 
 
-def pipeline_unaligned_loads(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def pipeline_unaligned_loads(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     rewriter = _Rewriter(facts_of(func), definitions(func.body))
     at_entry = target.entry_registers(func.attrs["threads"])

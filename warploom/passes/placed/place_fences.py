@@ -24,11 +24,9 @@ from warploom.ir.analysis import reaches_peers
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import mma, smem
 from warploom.ir.rewrite import rewrite
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def place_fences(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def place_fences(func: Func) -> Func:
     """See the module's docstring."""
     wide = reaches_peers(func)
 

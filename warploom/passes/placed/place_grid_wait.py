@@ -32,13 +32,12 @@ from warploom.ir.core import Builder, Func, Region, Value
 from warploom.ir.engines import MULTIPLIES
 from warploom.ir.ops import grid, task
 from warploom.ir.rewrite import with_ops, with_regions
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 LAST_PROGRAMS = 8  # of a multiprocessor, the last it gets, that let the next grid in
 
 
-def place_grid_wait(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def place_grid_wait(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     ops = func.body.ops
     at = next(i for i, o in enumerate(ops) if effects(o))

@@ -33,8 +33,6 @@ from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import cluster, mbarrier, mma, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Shared
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 _WRITES = engines.COPIES_PIECES | {smem.shared_store, *smem.BY_ELEMENT}
 _READS = frozenset({smem.shared_load, smem.shared_atomic, mma.fma})
@@ -42,7 +40,7 @@ _ORDINARY = _WRITES | _READS
 _ASYNCHRONOUS = engines.COPIES_BOXES | engines.MULTIPLIES
 
 
-def place_warp_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def place_warp_syncs(func: Func) -> Func:
     """See the module's docstring."""
     made = allocations_of(func)
     last = task.phases(func)[-1]

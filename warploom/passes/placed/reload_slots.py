@@ -33,7 +33,6 @@ from warploom.ir.rewrite import Env, clone_op, substitute_operands, with_regions
 from warploom.passes.placed.assign_layouts import with_layouts
 from warploom.passes.placed.register_pressure import Pressure, limit_of
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 # What a slot's return may wait for: the next slots of other rings, which their producers bring whether or not
@@ -45,7 +44,7 @@ _PASSABLE = frozenset(
 _FILLING = engines.COPIES_BOXES | {task.elect, mbarrier.mbarrier_expect}  # slots that are free
 
 
-def reload_slots(func: Func, schedule: Schedule, target: Target) -> Func:
+def reload_slots(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     facts = facts_of(func)
     ops = []

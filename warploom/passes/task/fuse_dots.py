@@ -27,10 +27,9 @@ from warploom.ir.rewrite import rewrite, with_regions
 from warploom.ir.types import shape_of
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
 from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def fuse_dots(func: Func, schedule: Schedule, target: Target) -> Func:
+def fuse_dots(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
     dots = {o.id: o for o in walk(func.body) if o.kind is tile.dot}
     for ids in schedule.fused_dots:

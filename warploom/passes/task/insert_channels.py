@@ -41,12 +41,11 @@ from warploom.ir.ops import control, task, tile
 from warploom.ir.types import Scalar, Tile, i32
 from warploom.schedule import rings
 from warploom.schedule.model import ChannelPlan, Schedule
-from warploom.target import Target
 
 Cursor = tuple[Value, Value]
 
 
-def insert_channels(func: Func, schedule: Schedule, target: Target) -> Func:
+def insert_channels(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
     return _Inserter(func, schedule).function()
 

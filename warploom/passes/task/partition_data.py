@@ -22,10 +22,9 @@ from warploom.analysis.structure import structure_of
 from warploom.ir.core import Func
 from warploom.passes.partition_values import Stores
 from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
+def partition_data(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring.  The split was tried when it was chosen: a refusal is a RefusalError."""
     main = schedule.tasks[0]
     structure = structure_of(func)

@@ -29,10 +29,9 @@ from warploom.ir.ops import control, tile
 from warploom.ir.rewrite import with_regions
 from warploom.ir.types import Tile
 from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def pipeline_scalars(func: Func, schedule: Schedule, target: Target) -> Func:
+def pipeline_scalars(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
     crossing = {i for c in schedule.channels if "number" in c.via for i in c.items}
     items = {i for c in schedule.channels for i in c.all_items} - crossing

@@ -16,11 +16,9 @@ from warploom.analysis.contiguity import with_runs
 from warploom.ir.core import Builder, Func, Op, Value, walk
 from warploom.ir.ops import tile
 from warploom.ir.rewrite import rewrite
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def apply_alignment_hints(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def apply_alignment_hints(func: Func) -> Func:
     """See the module's docstring."""
     if not any(o.kind is tile.multiple_of for o in walk(func.body)):
         return func

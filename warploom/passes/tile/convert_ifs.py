@@ -26,13 +26,11 @@ from warploom.ir.core import Builder, Effect, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import Env, substitute, with_ops, with_regions
 from warploom.ir.types import DType, Scalar, Tile, dtype_of, i1, shape_of
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 MOST_OPS = 12  # of both arms
 
 
-def convert_ifs(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def convert_ifs(func: Func) -> Func:
     """See the module's docstring."""
     body = _region(func.body, in_loop=False)
     return func if body is func.body else func.with_(body=body)

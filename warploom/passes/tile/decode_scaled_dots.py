@@ -27,7 +27,6 @@ from warploom.ir.ops import arith, tile
 from warploom.ir.ops.scaled import GROUPS, Side, dot_scaled, sides
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import DType, bf16, dtype_of, f8e4m3, f16, f32, shape_of, u8
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _ONE = 127  # as ue8m0
@@ -38,7 +37,7 @@ def has_scaled_dots(func: Func) -> bool:
     return any(o.kind is dot_scaled for o in walk(func.body))
 
 
-def decode_scaled_dots(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def decode_scaled_dots(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     return rewrite(func, partial(_dot, target))
 

@@ -27,11 +27,9 @@ from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import Tile, elem_of, shape_of
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def deduplicate_loads(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def deduplicate_loads(func: Func) -> Func:
     """See the module's docstring."""
     facts = facts_of(func)
     made = definitions(func.body)

@@ -21,11 +21,9 @@ from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import Tile, shape_of
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def divide_blocks(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def divide_blocks(func: Func) -> Func:
     """See the module's docstring."""
     facts = facts_of(func)
 

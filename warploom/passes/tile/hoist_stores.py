@@ -22,11 +22,9 @@ from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Effect, Func, Op, Region
 from warploom.ir.ops import tile
 from warploom.ir.rewrite import with_ops, with_regions
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def hoist_stores(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def hoist_stores(func: Func) -> Func:
     """See the module's docstring."""
     body = _region(func.body)
     return func if body is func.body else func.with_(body=body)

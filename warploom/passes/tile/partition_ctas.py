@@ -21,27 +21,26 @@ from __future__ import annotations
 from warploom.analysis.data_split import Axis, Split
 from warploom.analysis.structure import structure_of
 from warploom.ir.core import Builder, Func, Op
-from warploom.ir.ops import cluster
+from warploom.ir.ops.cluster import cta_rank
 from warploom.passes.partition_values import Stores
 from warploom.schedule.model import ClusterPlan
-from warploom.target import Target
 
 
-def partition_ctas(func: Func, plan: ClusterPlan, target: Target) -> Func:
+def partition_ctas(func: Func, cluster: ClusterPlan) -> Func:
     """See the module's docstring.  The split was tried when it was chosen."""
-    if plan.ctas == 1:
+    if cluster.ctas == 1:
         return func
-    assert plan.axis is not None
+    assert cluster.axis is not None
     structure = structure_of(func)
-    split = Split(structure, lambda o: True, frozenset(), plan.axis, plan.ctas)
+    split = Split(structure, lambda o: True, frozenset(), cluster.axis, cluster.ctas)
     body = _Ctas(split).whole(func.body)
-    return func.with_(body=body, attrs={**func.attrs, "cluster": (plan.ctas, 1, 1)})
+    return func.with_(body=body, attrs={**func.attrs, "cluster": (cluster.ctas, 1, 1)})
 
 
 class _Ctas(Stores):
     """Every op has its part in each CTA, whatever task the source asks for."""
 
-    identity = cluster.cta_rank
+    identity = cta_rank
 
     def __post_init__(self) -> None:
         """No task holds anything: there are none yet."""

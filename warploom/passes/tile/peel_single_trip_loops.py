@@ -13,11 +13,10 @@ from __future__ import annotations
 from warploom.analysis.single_trip import loops
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.rewrite import inline, rewrite
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def peel_single_trip_loops(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def peel_single_trip_loops(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     once = {o.id for o in loops(func, target)}
 

@@ -53,8 +53,6 @@ from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
 from warploom.ir.rewrite import with_regions
 from warploom.ir.types import DType, Tile, dtype_of, i32, i64, pointee_of, shape_of
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 _BOXES = (tile.load_box, tile.store_box)
 
@@ -245,7 +243,7 @@ class _Rewriter:
         return v if dtype_of(v.type) == dtype else arith.cast(b, v, dtype=dtype)
 
 
-def recover_boxes(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def recover_boxes(func: Func) -> Func:
     """See the module's docstring."""
     assert func.level is Level.TILE
     an = AffineTiles(func)

@@ -24,23 +24,24 @@ from warploom.analysis.reduction_loops import Reduction, reduction_of
 from warploom.analysis.structure import Structure, structure_of
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Region, Value
-from warploom.ir.ops import arith, cluster, control, tile
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.ops.cluster import cluster_sum, cta_rank
 from warploom.ir.rewrite import substitute
 from warploom.ir.types import Tile, dtype_of, i32, shape_of
 from warploom.schedule.model import ClusterPlan
 from warploom.target import Target
 
 
-def split_reduction(func: Func, plan: ClusterPlan, target: Target) -> Func:
+def split_reduction(func: Func, cluster: ClusterPlan, target: Target) -> Func:
     """See the module's docstring.  That it is legal was found when it was chosen."""
     structure = structure_of(func)
     found = reduction_of(Accesses(func, target))
     at = func.body.ops.index(found.loop)
     b = Builder(loc=found.loop.loc)
     b.ops.extend(func.body.ops[:at])
-    rank = cluster.cta_rank(b, hint="cta")
+    rank = cta_rank(b, hint="cta")
     first = arith.eq(b, rank, build.const(b, 0), hint="first")
-    env = _shared_loop(b, found, structure, plan.ctas, rank, first)
+    env = _shared_loop(b, found, structure, cluster.ctas, rank, first)
     rest = substitute(Region((), func.body.ops[at + 1 :]), env)
     last = b.nested()
     last.ops.extend(rest.ops)
@@ -50,7 +51,7 @@ def split_reduction(func: Func, plan: ClusterPlan, target: Target) -> Func:
     b.append(Op(control.if_, (first,), {}, (), regions, b.tasks, b.loc))
     control.yield_(b)
     body = Region(func.body.params, tuple(b.ops))
-    return func.with_(body=body, attrs={**func.attrs, "cluster": (plan.ctas, 1, 1)})
+    return func.with_(body=body, attrs={**func.attrs, "cluster": (cluster.ctas, 1, 1)})
 
 
 def _shared_loop(
@@ -86,7 +87,7 @@ def _shared_loop(
     env = dict(zip(loop.results, results, strict=True))
     for i in found.sums:
         if structure.users.get(loop.results[i]):
-            env[loop.results[i]] = cluster.cluster_sum(b, results[i], hint=results[i].hint)
+            env[loop.results[i]] = cluster_sum(b, results[i], hint=results[i].hint)
     return env
 
 

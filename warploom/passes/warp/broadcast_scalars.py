@@ -25,11 +25,9 @@ from warploom.ir.ops import arith, smem, task, tile
 from warploom.ir.rewrite import with_regions
 from warploom.ir.types import Scalar, i32
 from warploom.passes.warp.lower_scalars import get_number, put_number, slots_of
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def broadcast_scalars(func: Func, schedule: Schedule, target: Target) -> Func:
+def broadcast_scalars(func: Func) -> Func:
     """See the module's docstring."""
     top: list[Op] = []
     ops: list[Op] = []

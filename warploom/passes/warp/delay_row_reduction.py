@@ -33,10 +33,9 @@ from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def delay_row_reduction(func: Func, schedule: Schedule, target: Target) -> Func:
+def delay_row_reduction(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
     wanted = frozenset(schedule.delayed_reductions)
     made = definitions(func.body)

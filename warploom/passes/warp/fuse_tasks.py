@@ -49,11 +49,9 @@ from warploom.ir.rewrite import (
 )
 from warploom.ir.types import dtype_of
 from warploom.passes.warp.pipelined_loop import PipelinedLoop, Values
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def fuse_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
+def fuse_tasks(func: Func) -> Func:
     """See the module's docstring."""
     made = definitions(func.body)
     return rewrite_tasks(func, lambda o: _tasks(o, made))

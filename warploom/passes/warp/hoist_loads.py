@@ -22,10 +22,9 @@ from warploom.ir.core import Func, Region, Value
 from warploom.ir.rewrite import substitute, substitute_operands, with_regions
 from warploom.schedule.model import Schedule
 from warploom.schedule.prefetch import same_load
-from warploom.target import Target
 
 
-def hoist_loads(func: Func, schedule: Schedule, target: Target) -> Func:
+def hoist_loads(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
     wanted = frozenset(schedule.hoisted_loads)
     return func.with_(body=_region(func.body, wanted))

@@ -23,10 +23,9 @@ from warploom.ir.core import Effect, Func, Op, Region, Value
 from warploom.ir.ops import smem
 from warploom.ir.rewrite import with_regions
 from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def hoist_operands(func: Func, schedule: Schedule, target: Target) -> Func:
+def hoist_operands(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
     wanted, made = frozenset(schedule.hoisted_operands), definitions(func.body)
 

@@ -19,11 +19,9 @@ from warploom.ir.analysis import is_pure
 from warploom.ir.core import Func, Op, Region
 from warploom.ir.ops import task
 from warploom.ir.rewrite import with_regions
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def merge_elects(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def merge_elects(func: Func) -> Func:
     """See the module's docstring."""
     return func.with_(body=_merged(func.body))
 

@@ -31,8 +31,6 @@ from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import smem, task, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Tile
-from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 _WITHOUT_ACQUIRE = {"acquire": "relaxed", "acq_rel": "release"}
 
@@ -40,7 +38,7 @@ _WITHOUT_ACQUIRE = {"acquire": "relaxed", "acq_rel": "release"}
 ATOMICS = frozenset((tile.atomic, smem.shared_atomic))
 
 
-def order_atomics(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def order_atomics(func: Func) -> Func:
     """See the module's docstring."""
     read = {v for o in func.body.all_ops for v in o.operands}
     return rewrite_tasks(func, lambda o: with_regions(o, lambda r: _region(r, read)))

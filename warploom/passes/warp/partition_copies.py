@@ -34,12 +34,11 @@ from warploom.ir.rewrite import rewrite_tasks
 from warploom.ir.types import Shared, Tile
 from warploom.passes.partition_values import Cutter
 from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 _PLACE = {smem.cp_async: 1, smem.shared_store: 0}  # which operand says where a copy goes
 
 
-def partition_copies(func: Func, schedule: Schedule, target: Target) -> Func:
+def partition_copies(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
     count = schedule.tasks[0].replicas
 

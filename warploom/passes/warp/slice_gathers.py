@@ -30,13 +30,12 @@ from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, smem, task, tile
 from warploom.ir.rewrite import rewrite, with_regions
 from warploom.ir.types import Scalar, Shared, Tile, i32, shape_of
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _WARPS = 8  # of a CTA beside whose like there is to be room
 
 
-def slice_gathers(func: Func, schedule: Schedule, target: Target) -> Func:
+def slice_gathers(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     (phase,) = task.phases(func)
     if phase.attrs["replicas"] != (1,) or len(phase.regions) != 1:

@@ -35,10 +35,9 @@ from warploom.ir.types import Scalar, Shared, i32
 from warploom.passes.warp.backward_slices import Slice
 from warploom.passes.warp.select_instructions import waits_for_stores
 from warploom.schedule.model import Schedule
-from warploom.target import Target
 
 
-def specialize_stores(func: Func, schedule: Schedule, target: Target) -> Func:
+def specialize_stores(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
     names = [f"store_{s.op.replace('/', '_')}" for s in schedule.stores if s.by_task]
     top = Builder()

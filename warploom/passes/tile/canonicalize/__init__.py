@@ -38,13 +38,10 @@ from warploom.passes.tile.canonicalize.cleanup import (
 )
 from warploom.passes.tile.canonicalize.simplify import Simplifier
 from warploom.passes.tile.canonicalize.transpose_dots import carry_transposed, transpose_dots
-from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def canonicalize(
-    func: Func, schedule: Schedule | None, target: Target, warps: int | None = None
-) -> Func:
+def canonicalize(func: Func, target: Target, warps: int | None = None) -> Func:
     """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more.  warps:
     as of `transpose_dots`."""
     steps = (
