@@ -14,7 +14,7 @@ import numpy as np
 
 from warploom.analysis.facts import facts_of
 from warploom.codegen import host
-from warploom.codegen.formula import Bools, Ints, thread_formula
+from warploom.codegen.formula import Bools, Ints, displaced, thread_formula
 from warploom.codegen.needed import is_view, needed_ops, operands, passing
 from warploom.codegen.registers import (
     BYTES,
@@ -93,9 +93,8 @@ class Emitter(Text):
         self.constants: dict[Value, int | float | bool] = {}
         # By how much each register of an i32 tile exceeds the first one, where every thread agrees on that.
         self.steps: dict[Value, tuple[int, ...]] = {}
-        self.multiple: dict[
-            Value, int
-        ] = {}  # of these a power of two that divides what steps start from
+        # Of these a power of two that divides what steps start from.
+        self.multiple: dict[Value, int] = {}
         self.made: dict[str, str] = {}  # generated instructions: name -> definition
         self.frame: TaskFrame | None = None
         self.wanted: set[str] = set()  # of a task's variables
@@ -104,9 +103,8 @@ class Emitter(Text):
         self.heads: dict[str, str] = {}  # formula -> variable at the head of the task
         self.task_scope: set[str] = set()
         self.sole_elect: Op | None = None
-        self.stamping: tuple[str, int] | None = (
-            None  # C of the program to measure; records an agent
-        )
+        # C of the program to measure; records an agent.
+        self.stamping: tuple[str, int] | None = None
 
     def use(self, what: str) -> str:
         """`lane`, `warp`, `thread`, `leader`, `replica` or `stamp_at`: declared at the head of the task."""
@@ -214,8 +212,7 @@ class Emitter(Text):
             return
         whole = source.array
         if whole is not None and is_packed(dst.elem):  # else each word would be unpacked and packed
-            self.line("#pragma unroll")
-            self.line(f"for (int i = 0; i < {dst.words}; ++i) {dst.name}[i] = {whole.name}[i];")
+            self.unrolled("i", dst.words, f"{dst.name}[i] = {whole.name}[i];")
             return
         first = source.elements[0]
         if dst.elem == i32 and first.array is None and set(source.elements) == {first}:
@@ -329,10 +326,8 @@ class Emitter(Text):
         """
         assert self.frame is not None
         if self.sole_elect is o:
-            return (
-                "elect_one()"
-                if self.frame.warps == 1
-                else f"{self.use('warp')} == 0 && elect_one()"
+            return all_of(
+                (f"{self.use('warp')} == 0" if self.frame.warps > 1 else "", "elect_one()")
             )
         return self.use("leader")
 
@@ -393,30 +388,18 @@ class Emitter(Text):
         ]
         return all_of(tests)
 
+    def elementwise(self, o: Op, of: Callable[..., str]) -> None:
+        """Gives an op's result, a scalar or a tile, what `of` makes of its operands' elements."""
+        if isinstance(o.result.type, Tile):
+            sources = [self.regs(v) for v in o.operands]
+            self.lines(map_lines(self.array(o.result), sources, of))
+        else:
+            self.define(o.result, of(*map(self.scalar, o.operands)))
+
     def guarded(self, t: Tile, register: int, text: str, otherwise: str) -> str:
         """`text` where the element exists, else `otherwise`."""
         test = self.inside(t, register)
         return f"({test} ? {text} : {otherwise})" if test else text
-
-
-def displaced(name: str, first: Ints, other: Ints) -> str:
-    """C for `other`, given that the variable (or literal) `name` holds `first`, one value a thread."""
-    if not first.size:
-        return name
-    more = other - first
-    if (more == more[0]).all():
-        n = int(more[0])
-        if name.isdigit():
-            return str(int(name) + n)
-        return f"{name} + {n}" if n else name
-    flip = other ^ first
-    if (flip == flip[0]).all():
-        return f"({name} ^ {int(flip[0])})"
-    low = (1 << 10) - 1  # swizzles permute bits below the period of 1024 bytes
-    x, a = (first & low) ^ (other & low), (other & ~low) - (first & ~low)
-    if (x == x[0]).all() and (a == a[0]).all():
-        return f"({name} ^ {int(x[0])}) + {int(a[0])}"
-    raise InternalError(f"codegen: no common displacement from {name}")
 
 
 def within(layout: Layout) -> Bools:
@@ -425,6 +408,11 @@ def within(layout: Layout) -> Bools:
     for c, n in zip(layout.table, layout.shape, strict=True):
         out &= c < n
     return out
+
+
+def defined(text: Callable[[Emitter, Op], str]) -> Lowering:
+    """Its result is a number: this expression."""
+    return lambda e, o: e.define(o.result, text(e, o))
 
 
 def scalar_elem(t: Any) -> Any:

@@ -11,12 +11,7 @@ from dataclasses import dataclass
 
 from warploom.analysis.occupancy import told_ctas
 from warploom.codegen import host
-from warploom.codegen.context import (
-    Address,
-    Emitter,
-    TaskFrame,
-    scalar_elem,
-)
+from warploom.codegen.context import Address, Emitter, TaskFrame, scalar_elem
 from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_tma import instruction_box
 from warploom.codegen.prelude import FILE_SCOPE, prelude
@@ -354,6 +349,4 @@ def _declaration(p: host.Param, func: Func) -> str:
             return f"const __grid_constant__ TensorMap {p.name}"
         case host.DividerParam():
             return f"u64 {p.name}"
-        case host.PointerParam():
-            return f"{c_type(scalar_elem(func.params[p.arg].type))} {p.name}"
     return f"{c_type(scalar_elem(func.params[p.arg].type))} {p.name}"

@@ -10,8 +10,30 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from warploom.errors import InternalError
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+
+def displaced(name: str, first: Ints, other: Ints) -> str:
+    """C for `other`, given that the variable (or literal) `name` holds `first`, one value a thread."""
+    if not first.size:
+        return name
+    more = other - first
+    if (more == more[0]).all():
+        n = int(more[0])
+        if name.isdigit():
+            return str(int(name) + n)
+        return f"{name} + {n}" if n else name
+    flip = other ^ first
+    if (flip == flip[0]).all():
+        return f"({name} ^ {int(flip[0])})"
+    low = (1 << 10) - 1  # swizzles permute bits below the period of 1024 bytes
+    x, a = (first & low) ^ (other & low), (other & ~low) - (first & ~low)
+    if (x == x[0]).all() and (a == a[0]).all():
+        return f"({name} ^ {int(x[0])}) + {int(a[0])}"
+    raise InternalError(f"codegen: no common displacement from {name}")
 
 
 def thread_formula(table: Ints, needed: Bools | None = None) -> tuple[str, set[str]]:

@@ -26,20 +26,9 @@ from warploom.codegen import (
 from warploom.codegen.context import Lowering
 from warploom.ir.core import OpKind
 
-LOWER: dict[OpKind, Lowering] = {
-    **lower_arith.LOWER,
-    **lower_boxes.LOWER,
-    **lower_casts.LOWER,
-    **lower_combine.LOWER,
-    **lower_asm.LOWER,
-    **lower_control.LOWER,
-    **lower_dots.LOWER,
-    **lower_barriers.LOWER,
-    **lower_shared.LOWER,
-    **lower_tma.LOWER,
-    **lower_wgmma.LOWER,
-    **lower_memory.LOWER,
-    **lower_atomics.LOWER,
-    **lower_tiles.LOWER,
-    **lower_unaligned.LOWER,
-}
+_PARTS = (
+    lower_arith, lower_asm, lower_atomics, lower_barriers, lower_boxes, lower_casts, lower_combine,
+    lower_control, lower_dots, lower_memory, lower_shared, lower_tiles, lower_tma, lower_unaligned,
+    lower_wgmma,
+)  # fmt: skip
+LOWER: dict[OpKind, Lowering] = {kind: how for part in _PARTS for kind, how in part.LOWER.items()}

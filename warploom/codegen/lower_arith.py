@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 
-from warploom.codegen.context import Emitter, Lowering, uniform
+from warploom.codegen.context import Emitter, Lowering, defined, uniform
 from warploom.codegen.lower_casts import paren, rounded
-from warploom.codegen.registers import (
-    Array,
-    c_type,
-    is_packed,
-    map_lines,
-    read,
-    words,
-)
+from warploom.codegen.registers import Array, c_type, is_packed, map_lines, read, words
 from warploom.codegen.storage import registers_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i1, i32, u32
+from warploom.ir.types import DType, Scalar, Tile, dtype_of, elem_of, i1, i32, u32
 
 LOG2_E = "1.44269504088896341f"
 # Integers whose sums and products C leaves undefined where they overflow (narrow ones it promotes to int),
@@ -50,6 +43,11 @@ DOUBLE = {
 }
 
 
+# How C makes a float (a double) of its bits, and those of NaN and of infinity.
+_BITS = ("__int_as_float", "0x7fffffff", "0x7f800000")
+_LONG_BITS = ("__longlong_as_double", "0x7ff8000000000000ll", "0x7ff0000000000000ll")
+
+
 def literal(value: int | float | bool, elem: DType) -> str:
     """A constant of the C type that `elem` is computed with."""
     if elem.is_float:
@@ -57,19 +55,9 @@ def literal(value: int | float | bool, elem: DType) -> str:
         if elem.bits < 64:
             x = float(elem.numpy.type(x))
         suffix = "" if elem.bits == 64 else "f"
-        if math.isnan(x):
-            return (
-                "__longlong_as_double(0x7ff8000000000000ll)"
-                if not suffix
-                else "__int_as_float(0x7fffffff)"
-            )
-        if math.isinf(x):
-            one = (
-                "__longlong_as_double(0x7ff0000000000000ll)"
-                if not suffix
-                else "__int_as_float(0x7f800000)"
-            )
-            return one if x > 0 else f"-{one}"
+        if not math.isfinite(x):
+            made, nan, infinity = _BITS if suffix else _LONG_BITS
+            return f"{'-' * (x < 0)}{made}({nan if math.isnan(x) else infinity})"
         return f"{x!r}{suffix}" if x >= 0 and "-0" not in f"{x!r}"[:2] else f"({x!r}{suffix})"
     if elem.name == "i1":
         return "true" if value else "false"
@@ -230,9 +218,9 @@ def _shares(e: Emitter, o: Op, steps: tuple[int, ...]) -> bool:
     return moving and len(set(steps)) < len(steps)
 
 
-def _fast_div(e: Emitter, o: Op) -> None:
+def _fast_div(e: Emitter, o: Op) -> str:
     x, y = o.operands
-    e.define(o.result, f"fast_div({e.scalar(x)}, {e.dividers[e.program.expression(y)]})")
+    return f"fast_div({e.scalar(x)}, {e.dividers[e.program.expression(y)]})"
 
 
 def _const(e: Emitter, o: Op) -> None:
@@ -264,14 +252,11 @@ def _select(e: Emitter, o: Op) -> None:
 
 def _addptr(e: Emitter, o: Op) -> None:
     p, offset = o.operands
-    if isinstance(o.result.type, Pointer):
-        e.define(o.result, f"{e.scalar(p)} + {e.scalar(offset)}")
+    steps = e.steps.get(offset)
+    if steps is None or len(set(e.regs(p).elements)) > 1:
+        e.elementwise(o, lambda x, y: f"{x} + {y}")
         return
     dst, base, by = e.array(o.result), e.regs(p), e.regs(offset)
-    steps = e.steps.get(offset)
-    if steps is None or len(set(base.elements)) > 1:
-        e.lines(map_lines(dst, [base, by], lambda x, y: f"{x} + {y}"))
-        return
     # One address and constants, which accesses have room for (places don't wrap: memory has fewer).
     first = e.name(f"{o.result.hint or 'tile'}_first", "first")
     text = f"{read(base.elements[0], base.elem)} + {read(by.elements[0], by.elem)}"
@@ -282,12 +267,8 @@ def _addptr(e: Emitter, o: Op) -> None:
 
 def _address(e: Emitter, o: Op) -> None:
     """Numbers as pointers, pointers as numbers."""
-    (x,), to = o.operands, c_type(elem_of(o.result.type))
-    if not isinstance(o.result.type, Tile):
-        e.define(o.result, f"({to}){paren(e.scalar(x))}")
-        return
-    dst, source = e.array(o.result), e.regs(x)
-    e.lines(map_lines(dst, [source], lambda v: f"({to}){paren(v)}"))
+    to = c_type(elem_of(o.result.type))
+    e.elementwise(o, lambda v: f"({to}){paren(v)}")
 
 
 def _splat(e: Emitter, o: Op) -> None:
@@ -301,7 +282,7 @@ def _splat(e: Emitter, o: Op) -> None:
 LOWER: dict[OpKind, Lowering] = {
     **dict.fromkeys(arith.UNARY | arith.BINARY, _operation),
     arith.const: _const,
-    arith.fast_div: _fast_div,
+    arith.fast_div: defined(_fast_div),
     arith.select: _select,
     arith.addptr: _addptr,
     arith.int_to_ptr: _address,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from warploom.codegen.context import Address, Emitter, Lowering
+from warploom.codegen.context import Address, Emitter, Lowering, defined
 from warploom.codegen.lower_shared import declared, plain
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
@@ -119,14 +119,6 @@ def _variant(o: Op) -> str:
     return "_peer" * t.peer + "_relaxed" * is_relaxed
 
 
-def _cta_rank(e: Emitter, o: Op) -> None:
-    e.define(o.result, "cta_rank()")
-
-
-def _cta_id(e: Emitter, o: Op) -> None:
-    e.define(o.result, f"cta_id_{'xyz'[o.attrs['axis']]}()")
-
-
 def _peer(e: Emitter, o: Op) -> None:
     x, rank = o.operands
     name = e.name(f"{o.result.hint or x.hint or 'x'}_of_peer")
@@ -141,9 +133,8 @@ def _cluster_arrive(e: Emitter, o: Op) -> None:
 
 def _grid_release(e: Emitter, o: Op) -> None:
     call = f"grid_release<{e.constant('LAST_WAVE', o.attrs['last'])}>();"
-    e.line(
-        f"if (threadIdx.x < {e.target.warp_size}) {call}" if o.attrs.get("by") == "warp" else call
-    )
+    first = f"if (threadIdx.x < {e.target.warp_size}) " if o.attrs.get("by") == "warp" else ""
+    e.line(f"{first}{call}")
 
 
 def _cp_async_arrive(e: Emitter, o: Op) -> None:
@@ -160,8 +151,8 @@ LOWER: dict[OpKind, Lowering] = {
     mbarrier.mbarrier_arrive: _mbarrier_arrive,
     mbarrier.mbarrier_expect: _mbarrier_expect,
     mbarrier.cp_async_arrive: _cp_async_arrive,
-    cluster.cta_rank: _cta_rank,
-    cluster.cta_id: _cta_id,
+    cluster.cta_rank: defined(lambda e, o: "cta_rank()"),
+    cluster.cta_id: defined(lambda e, o: f"cta_id_{'xyz'[o.attrs['axis']]}()"),
     cluster.peer: _peer,
     cluster.cluster_arrive: _cluster_arrive,
     cluster.cluster_wait: plain("cluster_wait();"),

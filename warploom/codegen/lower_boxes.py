@@ -13,7 +13,7 @@ from warploom.codegen.boxes import Place, Rows, box_of
 from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_memory import Places, loaded, nothing
-from warploom.codegen.lower_shared import geometry
+from warploom.codegen.lower_shared import geometry, plain
 from warploom.codegen.lower_tma import cache_policy
 from warploom.codegen.registers import affine, per_word, read, words_of
 from warploom.codegen.text import all_of
@@ -169,10 +169,6 @@ def _cp_async_pointers(e: Emitter, o: Op) -> None:
         e.line_if((holder, e.inside(v.type, r)), copy)
 
 
-def _commit(e: Emitter, o: Op) -> None:
-    e.line("cp_async_commit();")
-
-
 def _wait(e: Emitter, o: Op) -> None:
     e.line(f"cp_async_wait<{o.attrs['pending']}>();")
 
@@ -202,7 +198,7 @@ def _iteration(
 
 LOWER: dict[OpKind, Lowering] = {
     smem.cp_async: _cp_async,
-    smem.cp_async_commit: _commit,
+    smem.cp_async_commit: plain("cp_async_commit();"),
     smem.cp_async_wait: _wait,
     tile.make_view: _make_view,
     tile.load_box: _load_box,

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from warploom.codegen.context import Emitter, Lowering
-from warploom.codegen.registers import (
-    Array,
-    Regs,
-    c_type,
-    is_packed,
-    map_lines,
-    per_word,
-    word,
-)
+from warploom.codegen.registers import Array, Regs, c_type, is_packed, map_lines, per_word, word
 from warploom.ir.core import Op, OpKind
 from warploom.ir.fold import fold
 from warploom.ir.ops import arith
@@ -56,11 +48,8 @@ def _truncated(text: str, source: DType, to: DType) -> str:
 
 
 def paren(text: str) -> str:
-    return (
-        text
-        if text.replace("_", "").replace(".", "").isalnum() or text.endswith(("]", ")"))
-        else f"({text})"
-    )
+    closed = text.replace("_", "").replace(".", "").isalnum() or text.endswith(("]", ")"))
+    return text if closed else f"({text})"
 
 
 def _cast(e: Emitter, o: Op) -> None:
@@ -91,36 +80,30 @@ def _from_bytes(dst: Array, r: Regs, function: str) -> Iterator[tuple[int, str]]
 
 def _decode(e: Emitter, o: Op) -> None:
     (x,), name = o.operands, f"decode_{o.attrs['encoding']}"
-    if isinstance(o.result.type, Scalar):
-        e.define(o.result, f"{name}({e.scalar(x)})")
+    if isinstance(x.type, Scalar) or not is_packed((r := e.regs(x)).elem):
+        e.elementwise(o, lambda v: f"{name}({v})")
         return
-    dst, r = e.array(o.result), e.regs(x)
-    if is_packed(r.elem):  # its bytes, not its numbers
-        for i in range(dst.count):
-            e.line(f"{dst.name}[{i}] = {name}((u8)({word(r, i // 4 * 4)} >> {8 * (i % 4)}));")
-        return
-    e.lines(map_lines(dst, [r], lambda v: f"{name}({v})"))
+    dst = e.array(o.result)
+    for i in range(dst.count):  # its bytes, not its numbers
+        e.line(f"{dst.name}[{i}] = {name}((u8)({word(r, i // 4 * 4)} >> {8 * (i % 4)}));")
 
 
 def _bitcast(e: Emitter, o: Op) -> None:
     (x,) = o.operands
     source, to = dtype_of(x.type), o.attrs["dtype"]
-    if isinstance(o.result.type, Scalar):
-        e.define(o.result, same_bits(e.scalar(x), source, to))
+    if isinstance(o.result.type, Scalar) or source.bits >= 32:
+        e.elementwise(o, lambda v: same_bits(v, source, to))
         return
     r, dst = e.regs(x), e.array(o.result)
-    if source.bits < 32 and is_packed(to):  # word by word
+    if is_packed(to):  # word by word
         n = per_word(to)
         for w in range(dst.words):
             e.line(f"{dst.name}[{w}] = {word(r, w * n)};")
         return
-    if source.bits < 32:
-        n = 32 // source.bits
-        for i in range(dst.count):
-            part = word(r, i // n * n)
-            e.line(f"{dst.name}[{i}] = ({c_type(to)})({part} >> {source.bits * (i % n)});")
-        return
-    e.lines(map_lines(dst, [r], lambda v: same_bits(v, source, to)))
+    n = 32 // source.bits
+    for i in range(dst.count):
+        part = word(r, i // n * n)
+        e.line(f"{dst.name}[{i}] = ({c_type(to)})({part} >> {source.bits * (i % n)});")
 
 
 def same_bits(text: str, source: DType, to: DType) -> str:

@@ -15,16 +15,10 @@ from typing import Any
 import numpy as np
 
 from warploom.codegen.context import Emitter, Lowering
+from warploom.codegen.formula import Ints
 from warploom.codegen.lower_arith import expression, literal
 from warploom.codegen.lower_casts import converted, paren, rounded, same_bits
-from warploom.codegen.lower_tiles import (
-    Ints,
-    at_register,
-    crossing,
-    groups,
-    load_text,
-    store_text,
-)
+from warploom.codegen.lower_tiles import at_register, crossing, groups, load_text, store_text
 from warploom.codegen.registers import Regs, c_type, read
 from warploom.codegen.text import all_of
 from warploom.errors import InternalError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warploom.codegen.context import Emitter, Lowering, scalar_elem
+from warploom.codegen.context import Emitter, Lowering, defined, scalar_elem
 from warploom.codegen.registers import c_type, read
 from warploom.ir import format
 from warploom.ir.core import Op, OpKind, Region, Value
@@ -196,23 +196,19 @@ def _assume(e: Emitter, o: Op) -> None:
     """Nothing: its operand isn't even computed (see `needed_ops`)."""
 
 
-def _program_id(e: Emitter, o: Op) -> None:
-    e.define(o.result, _in_clusters(e, "blockIdx", o.attrs["axis"]))
-
-
-def _num_programs(e: Emitter, o: Op) -> None:
-    e.define(o.result, _in_clusters(e, "gridDim", o.attrs["axis"]))
-
-
-def _in_clusters(e: Emitter, what: str, axis: int) -> str:
+def _in_clusters(what: str) -> Lowering:
     """CUDA counts CTAs, a program is a cluster of them."""
-    text, size = f"{what}.{'xyz'[axis]}", cluster_of(e.func)[axis]
-    return text if size == 1 else f"(int){text} / {size}"
+
+    def counted(e: Emitter, o: Op) -> str:
+        text, size = f"{what}.{'xyz'[o.attrs['axis']]}", cluster_of(e.func)[o.attrs["axis"]]
+        return text if size == 1 else f"(int){text} / {size}"
+
+    return defined(counted)
 
 
 LOWER: dict[OpKind, Lowering] = {
-    tile.program_id: _program_id,
-    tile.num_programs: _num_programs,
+    tile.program_id: _in_clusters("blockIdx"),
+    tile.num_programs: _in_clusters("gridDim"),
     control.for_: _for,
     control.while_: _while,
     control.if_: _if,

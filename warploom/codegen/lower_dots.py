@@ -55,8 +55,7 @@ def _dot(e: Emitter, o: Op) -> None:
 
     def instruction(step: str, function: str, *more: str) -> None:
         for name, count in ((i, rows), (j, columns)):
-            e.line("#pragma unroll")
-            e.line(f"for (int {name} = 0; {name} < {count}; ++{name})")
+            e.unrolled(name, count)
         at = (
             f"{e.array(o.result).name}{after(sums * rows * columns)} + {sums} * ({columns} * {i} + {j})",
             f"{a}{after(per_a * rows * steps)} + {per_a} * ({steps} * {i} + {step})",
@@ -67,10 +66,8 @@ def _dot(e: Emitter, o: Op) -> None:
     if isinstance(form, ptx.Mma):
         step = e.name("step")
         if batch:
-            e.line("#pragma unroll")
-            e.line(f"for (int {batch} = 0; {batch} < {batches}; ++{batch})")
-        e.line("#pragma unroll")
-        e.line(f"for (int {step} = 0; {step} < {steps}; ++{step})")
+            e.unrolled(batch, batches)
+        e.unrolled(step, steps)
         instruction(step, name)
         return
     per_row = -(-shape_of(scales[0].type)[1] // 4)
@@ -96,10 +93,8 @@ def _instruction(e: Emitter, o: Op) -> tuple[ptx.Mma | ptx.ScaledMma, str]:
 
 def _halves(e: Emitter, o: Op) -> bool:
     """Does the target do such an instruction as two?"""
-    unit, (a, b, total) = (
-        e.target.unit_of(o.attrs["unit"]),
-        (dtype_of(v.type).name for v in o.operands[:3]),
-    )
+    unit = e.target.unit_of(o.attrs["unit"])
+    a, b, total = (dtype_of(v.type).name for v in o.operands[:3])
     product = unit.product(a, b, total) if unit is not None else None
     return product is not None and product.halves
 
@@ -160,15 +155,13 @@ def _fma(e: Emitter, o: Op) -> None:
     if batch and len(batch[0]) > 1:
         each = e.name("batch")
         index, more = f"{_index(batch[0], each)} + {index}", each
-        e.line("#pragma unroll")
-        e.line(f"for (int {each} = 0; {each} < {len(batch[0])}; ++{each})")
+        e.unrolled(each, len(batch[0]))
     e.line(f"#pragma unroll {max(1, min(k, o.attrs['unroll']) // step)}")
     with e.block(f"for (int {at} = 0; {at} < {k}; {at} += {step})"):
         for side in (left, right):
             side.load(at, more, batch[0] if batch else ())
         for name, count in ((inner, step), (i, len(rows)), (j, len(columns))):
-            e.line("#pragma unroll")
-            e.line(f"for (int {name} = 0; {name} < {count}; ++{name})")
+            e.unrolled(name, count)
         x, y = left.element(i, inner), right.element(j, inner)
         e.line(f"{sums}[{index}] = __fmaf_rn({x}, {y}, {sums}[{index}]);")
 
@@ -272,11 +265,8 @@ def _index(registers: tuple[int, ...], name: str) -> str:
     for run in (n, *(d for d in range(n - 1, 0, -1) if n % d == 0)):
         near, far = (registers[1] if run > 1 else 0), (registers[run] if run < n else 0)
         if all(r == near * (i % run) + far * (i // run) for i, r in enumerate(registers)):
-            return (
-                f"{near} * {name}"
-                if run == n
-                else f"{near} * ({name} % {run}) + {far} * ({name} / {run})"
-            )
+            apart = f"{near} * ({name} % {run}) + {far} * ({name} / {run})"
+            return f"{near} * {name}" if run == n else apart
     raise InternalError(f"codegen: registers {registers} of a block")
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from warploom.codegen.context import Address, Emitter, Lowering, displaced, within
-from warploom.codegen.formula import Bools, Ints
+from warploom.codegen.context import Address, Emitter, Lowering, within
+from warploom.codegen.formula import Bools, Ints, displaced
 from warploom.codegen.lower_shared import geometry
 from warploom.codegen.lower_tma import cache_policy
 from warploom.codegen.registers import (

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from warploom.analysis.lattice import MOST
-from warploom.codegen.context import Emitter, Lowering, displaced, within
+from warploom.codegen.context import Emitter, Lowering, within
+from warploom.codegen.formula import Bools, Ints, displaced
 from warploom.codegen.lower_arith import expression, literal
 from warploom.codegen.lower_casts import paren
 from warploom.codegen.lower_memory import load_tile, store_tile
@@ -20,14 +20,7 @@ from warploom.ir.ops import tile
 from warploom.ir.ops.tile import concat_offsets
 from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
-from warploom.layout.choose import (
-    Shuffle,
-    conversion,
-    scratch_geometry,
-)
-
-Ints = npt.NDArray[np.int64]
-
+from warploom.layout.choose import Shuffle, conversion, scratch_geometry
 
 # ---- other names of registers
 
@@ -64,7 +57,7 @@ def row_major(at: list[Ints], shape: tuple[int, ...]) -> Ints:
     return flat
 
 
-def gather(layout: Layout, at: list[Ints], inside: npt.NDArray[np.bool_]) -> tuple[int, ...] | None:
+def gather(layout: Layout, at: list[Ints], inside: Bools) -> tuple[int, ...] | None:
     """For each register of `at` (warps, lanes, registers) the register of `layout` that holds those
     coordinates in every thread where `inside`; None where there is none."""
     have = np.where(within(layout), row_major(list(layout.table), layout.shape), -1)
@@ -141,19 +134,11 @@ def _reduce(e: Emitter, o: Op) -> None:
         for r in members:
             value = read(source.elements[r], elem)
             values.append(e.guarded(t, r, value, literal(tile.neutral(o.attrs["fn"], elem), elem)))
-        while len(values) > 1:  # a tree
-            values = [
-                combine(values[j], values[j + 1]) if j + 1 < len(values) else values[j]
-                for j in range(0, len(values), 2)
-            ]
-        e.line(f"{part}[{i}] = {values[0]};")
+        e.line(f"{part}[{i}] = {_tree(values, combine)};")
 
     def each(text: str) -> None:
         if result.registers > 1:
-            e.line("#pragma unroll")
-            e.line(
-                f"for (int i = 0; i < {result.registers}; ++i) {text.replace('@', f'{part}[i]')}"
-            )
+            e.unrolled("i", result.registers, text.replace("@", f"{part}[i]"))
         else:
             e.line(text.replace("@", f"{part}[0]"))
 
@@ -176,6 +161,14 @@ def _reduce(e: Emitter, o: Op) -> None:
     if order is None:
         raise InternalError(f"codegen: a reduction gives {result}, not {target.layout}")
     e.put(o.result, [f"{part}[{r}]" for r in order])
+
+
+def _tree(values: list[str], combine: Callable[[str, str], str]) -> str:
+    """All values as one, neighbours first."""
+    while len(values) > 1:
+        pairs = [values[j : j + 2] for j in range(0, len(values), 2)]
+        values = [combine(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
+    return values[0]
 
 
 def groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
@@ -229,9 +222,8 @@ def _across_warps(
         else:
             places = (f"{scratch} + {where} + {p * elements * size}" for p in range(parts))
             values = [load_text(elem, place) for place in places]
-        while len(values) > 1:
-            values = [combine(values[j], values[j + 1]) for j in range(0, len(values), 2)]
-        e.line_if([e.inside(temp, i) if result.shape else ""], f"{part}[{i}] = {values[0]};")
+        total = _tree(values, combine)
+        e.line_if([e.inside(temp, i) if result.shape else ""], f"{part}[{i}] = {total};")
 
 
 def crossing(layout: Layout, result: Layout, bits: Sequence[int]) -> tuple[Ints, Ints]:

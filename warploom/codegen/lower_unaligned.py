@@ -171,8 +171,7 @@ def _load_unaligned_ahead(e: Emitter, o: Op) -> None:
         _load_part(e, box, t, dst, len(starts))
         e.line(f"{flag} = false;")
         # Their registers are free until they have another value.
-        e.line("#pragma unroll")
-        e.line(f"for (int i = 0; i < {units.words}; ++i) {units.name}[i] = 0;")
+        e.unrolled("i", units.words, f"{units.name}[i] = 0;")
 
 
 def _prefetch_box(e: Emitter, o: Op) -> None:

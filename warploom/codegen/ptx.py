@@ -21,6 +21,13 @@ PTX_TYPES = {
 INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 
 
+def _sums(operands: DType) -> tuple[str, str, str]:
+    """In what products are summed: as PTX and C call it, and the constraint of an accumulator."""
+    if operands.bits == 64:
+        return "f64", "double", "+d"
+    return ("f32", "float", "+f") if operands.is_float else ("s32", "int", "+r")
+
+
 @dataclass(frozen=True)
 class Wgmma:
     """A chain of `steps` wgmma.mma_async m64nNk(32 bytes) on the same accumulators, f32 of floats and
@@ -68,7 +75,7 @@ class Wgmma:
             major.insert(0, int(self.a_mn_major))
         signs = [1, 1] if self.b.is_float else []
         immediates = "".join(f", {i}" for i in (*signs, *major))
-        sums, c_type, tie = ("f32", "float", "+f") if self.b.is_float else ("s32", "int", "+r")
+        sums, c_type, tie = _sums(self.b)
         shape = f"m64n{self.n}k{self.k}.{sums}.{PTX_TYPES[self.a.name]}.{PTX_TYPES[self.b.name]}"
         count = self.n // 2
         accumulators = f"ACCUMULATORS_{count}"
@@ -84,9 +91,7 @@ class Wgmma:
             parameters.append(", ".join(f"{of} {name}" for name, of, _ in operands))
             given.append(", ".join(f'"{constraint}"({name})' for name, _, constraint in operands))
             at += len(operands)
-            adds = (
-                "1" if step else "p"
-            )  # a predicate may be a number (PTX ISA, "Predicate Constants")
+            adds = "1" if step else "p"  # a number as well (PTX ISA, "Predicate Constants")
             steps.append(
                 f'"wgmma.mma_async.sync.aligned.{shape} " {accumulators} '
                 f'", {a_text}, %{at - 1}, {adds}{immediates};\\n"'
@@ -146,13 +151,7 @@ class Mma:
         if {self.a.name, self.b.name} - types.keys():
             raise InternalError(f"codegen: no mma.sync is {self}")
         double = self.b.bits == 64
-        sums, c_type, tie = (
-            ("f64", "double", "+d")
-            if double
-            else ("f32", "float", "+f")
-            if self.b.is_float
-            else ("s32", "int", "+r")
-        )
+        sums, c_type, tie = _sums(self.b)
         of, constraint = ("double", "d") if double else ("u32", "r")
         n_a, n_b = self.registers
         rows = 2 if self.halves else 1
@@ -237,9 +236,7 @@ def in_part(form: Mma | ScaledMma, both_rows: bool, both_columns: bool) -> tuple
     g + 8, of A and d, or those of columns 2t + 1, of d, that nothing fills (layout/fragments.py)."""
     name = f"{form.name}_{16 if both_rows else 8}x{8 if both_columns else 1}"
     scaled, double = isinstance(form, ScaledMma), form.b.bits == 64
-    of, sums = ("double", "double") if double else ("u32", "float")
-    if not (scaled or form.b.is_float):
-        sums = "int"
+    of, sums = "double" if double else "u32", "float" if scaled else _sums(form.b)[1]
     own = [i for i in range(4) if (both_rows or i < 2) and (both_columns or i % 2 == 0)]
     given = [i for i in range(form.registers[0]) if both_rows or i % 2 == 0]
     d, a = (
@@ -273,11 +270,8 @@ def tma_load(rank: int, multicast: bool = False, hinted: bool = False) -> tuple[
         to, more = ".multicast::cluster", f", %{rank + 3}"
         parameters, passed = ", u32 mask", ', "h"((unsigned short)mask)'
     if hinted:
-        name, to, more = (
-            f"{name}_hinted",
-            f"{to}.L2::cache_hint",
-            f"{more}, %{rank + 3 + multicast}",
-        )
+        name, to = f"{name}_hinted", f"{to}.L2::cache_hint"
+        more = f"{more}, %{rank + 3 + multicast}"
         parameters, passed = f"{parameters}, u64 policy", f'{passed}, "l"(policy)'
     text = (
         f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{to}"

@@ -25,12 +25,7 @@ from warploom.ir.types import InFlight, Pointer, Scalar, Tile, Units
 VIEWS = frozenset({tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape})
 # The result is the operand's array after the instruction.
 CHAINS = frozenset({mma.in_flight, mma.wgmma_wait})
-_IN_PLACE = mma.PRODUCTS | {
-    unaligned.load_unaligned_ahead,
-    control.for_,
-    control.while_,
-    control.if_,
-}
+_IN_PLACE = mma.PRODUCTS | {unaligned.load_unaligned_ahead, *control.LEAD}
 
 
 @dataclass
@@ -106,9 +101,7 @@ class _Scan:
         self.stack: list[Op] = []
         self.order: list[Value] = []
         self.immediate: set[Value] = set()
-        self.counters: set[Value] = (
-            set()
-        )  # induction variables: C's loop declares and advances them
+        self.counters: set[Value] = set()  # induction variables: C's loop advances them
         self._live: dict[Value, list[tuple[int, int]]] = {}
 
     def define(self, v: Value, time: int, loops: list[Op], o: Op) -> None:

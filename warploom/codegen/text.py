@@ -64,6 +64,11 @@ class Text:
             self.line(text)
             self.depth -= extra
 
+    def unrolled(self, name: str, count: int, body: str = "") -> None:
+        """The head of an unrolled loop, and its body or what the next line is of it."""
+        self.line("#pragma unroll")
+        self.line(f"for (int {name} = 0; {name} < {count}; ++{name}){' ' * bool(body)}{body}")
+
     @contextmanager
     def block(self, header: str, tail: str = "}") -> Iterator[None]:
         """`header {` … `}` with a scope of its own."""
