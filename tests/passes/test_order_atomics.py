@@ -8,10 +8,12 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.passes import road
 from warploom.check import Case, Verdict, check
 from warploom.check.launches import at_launch
-from warploom.errors import InternalError
+from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, Region
 from warploom.ir.ops import smem, tile
 from warploom.ir.parser import parse_func
@@ -127,3 +129,25 @@ def test_what_is_ordered_stays_as_it_is() -> None:
     func = tickets()
     assert kinds(order_atomics(func)) == kinds(func)
     assert check(func).verdict is not Verdict.BROKEN
+
+
+@wl.jit
+def greatest(x_ptr, y_ptr):
+    tl.atomic_max(y_ptr, tl.load(x_ptr))
+
+
+def test_what_no_instruction_does_is_refused_with_its_line() -> None:
+    x = np.zeros(2, np.float16)
+    with pytest.raises(CompileError) as caught:
+        greatest.compile_for(x, x.copy(), grid=1)
+    assert caught.value.code == "atomic-dtype" and "no atomic max on f16" in caught.value.message
+    assert "tl.atomic_max(y_ptr, tl.load(x_ptr))" in str(caught.value)
+    greatest.compile_for(x.astype(np.float32), x.astype(np.float32), grid=1)
+
+
+def test_one_number_is_for_one_warp() -> None:
+    several = TEXT.replace("warps=(1,)", "warps=(4,)")
+    assert several != TEXT
+    with pytest.raises(CompileError, match="by a single warp only") as caught:
+        order_atomics(parse_func(several))
+    assert caught.value.code == "atomic-result"

@@ -14,7 +14,6 @@ from warploom.codegen.lower_shared import geometry
 from warploom.codegen.lower_tiles import at_register, load_text, row_major, store_text
 from warploom.codegen.registers import c_type, itemsize, read, words_of
 from warploom.codegen.text import all_of
-from warploom.errors import CompileError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import smem, tile
 from warploom.ir.types import DType, Scalar, Shared, Tile, dtype_of, elem_of
@@ -26,35 +25,25 @@ ATOMICS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "and": "a
            "or": "atomicOr", "xor": "atomicXor", "xchg": "atomicExch"}  # fmt: skip
 
 
-def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op, compared: str = "") -> str:
-    """compared: what cas compares memory with."""
-    if fn == "load" and (elem.bits >= 32 or (elem.is_int and elem.bits == 16)):
+def _atomic_text(elem: DType, fn: str, pointer: str, value: str, compared: str = "") -> str:
+    """compared: what cas compares memory with.  Which there are: passes/warp/order_atomics.py."""
+    if fn == "load":
         return f"*({c_type(elem)} const volatile*){pointer}"
-    if fn == "cas" and elem.is_int and elem.bits == 16:
-        return f"({c_type(elem)})atomic_cas_u16((u16*){pointer}, (u16){compared}, (u16){value})"
-    if fn == "cas" and elem.is_int and elem.bits in (32, 64):
-        if elem.bits == 32:
-            return f"({c_type(elem)})atomicCAS((u32*){pointer}, (u32){compared}, (u32){value})"
-        return f"({c_type(elem)})atomicCAS((u64*){pointer}, (u64){compared}, (u64){value})"
-    if elem.is_int and elem.bits in (32, 64) and fn in ATOMICS:
-        if elem.name == "i64" and fn in ("add", "xchg", "and", "or", "xor"):
-            return f"(i64){ATOMICS[fn]}((u64*){pointer}, (u64){value})"
-        return f"{ATOMICS[fn]}({pointer}, {value})"
-    if (elem.name in ("f32", "f64") and fn == "add") or (elem.name == "f32" and fn == "xchg"):
-        return f"{ATOMICS[fn]}({pointer}, {value})"
+    if fn == "cas":
+        bits = f"u{elem.bits}"
+        name = "atomic_cas_u16" if elem.bits == 16 else "atomicCAS"
+        return f"({c_type(elem)}){name}(({bits}*){pointer}, ({bits}){compared}, ({bits}){value})"
+    if elem.name == "i64" and fn in ("add", "xchg", "and", "or", "xor"):
+        return f"(i64){ATOMICS[fn]}((u64*){pointer}, (u64){value})"
     if elem.name == "f64" and fn == "xchg":
         bits = f"(u64)__double_as_longlong({value})"
         return f"__longlong_as_double((i64)atomicExch((u64*){pointer}, {bits}))"
     if elem.name == "f32" and fn in ("max", "min"):
         return f"atomic_f32<{'true' if fn == 'max' else 'false'}>({pointer}, {value})"
-    if elem.name in ("f16", "bf16") and fn == "add":
+    if elem.bits == 16:
+        assert fn == "add", fn
         return f"atomic_add_{elem}({pointer}, {value})"
-    raise CompileError(
-        "atomic-dtype",
-        f"there is no atomic {fn} on {elem}",
-        loc=o.loc,
-        help="use i32, i64, u32, u64 or f32 (f16, bf16 and f64: add only)",
-    )
+    return f"{ATOMICS[fn]}({pointer}, {value})"
 
 
 def _atomic(e: Emitter, o: Op) -> None:
@@ -101,7 +90,7 @@ def _each_atomically(e: Emitter, o: Op, place: Callable[[int], tuple[str, str]])
         pointer, mask = place(i)
         tests = [holder, e.inside(t, i), mask]
         old = read(compared.elements[i], elem) if compared else ""
-        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), o, old)
+        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), old)
         if used:
             name = e.name("old")
             e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
@@ -122,17 +111,9 @@ def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
     """One thread's; all lanes of its warp get the result."""
     p, value, *rest = o.operands
     compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
-    text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o, compared)
+    text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), compared)
     tests = [] if e.elected else [e.use("leader")]
     tests += [e.scalar(v) for v in rest]
-    assert e.frame is not None
-    if used and not e.elected and e.frame.warps > 1:
-        raise CompileError(
-            "atomic-result",
-            "the result of an atomic on one address can be used by a single warp only",
-            loc=o.loc,
-            help="compile with num_warps=1, or do the atomic on a tile",
-        )
     name = e.name(o.result.hint, "old") if used else ""
     if used:
         e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")

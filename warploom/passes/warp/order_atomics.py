@@ -21,45 +21,67 @@ the element get it.
     before:  %n = atomic(%p, %x) {fn="add"}                       of tiles; somebody reads %n
     after:   %m = atomic(%p, %x) {fn="add"}
              %n = agree(%m)
+
+Refuses (CompileError) what no instruction does on its dtype (`atomic-dtype`), and one number's whose result a
+task of several warps reads (`atomic-result`), where none has made them agree (a script's).
 """
 
 from __future__ import annotations
 
 from warploom.analysis.scalars import is_on_numbers
+from warploom.errors import CompileError
 from warploom.ir.analysis import first_meeting
 from warploom.ir.core import Builder, Func, Op, Region, Value
-from warploom.ir.ops import smem, task, tile
+from warploom.ir.ops import control, smem, task, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
-from warploom.ir.types import Tile
+from warploom.ir.types import Tile, dtype_of
 
 _WITHOUT_ACQUIRE = {"acquire": "relaxed", "acq_rel": "release"}
 
-
 ATOMICS = frozenset((tile.atomic, smem.shared_atomic))
+_WHOLE = frozenset(("i32", "u32", "i64", "u64"))
+_NARROW = frozenset(("i16", "u16"))
+_DTYPES = {
+    "add": _WHOLE | {"f32", "f64", "f16", "bf16"},
+    **dict.fromkeys(("max", "min"), _WHOLE | {"f32"}),
+    **dict.fromkeys(("and", "or", "xor"), _WHOLE),
+    "xchg": _WHOLE | {"f32", "f64"},
+    "cas": _WHOLE | _NARROW,
+    "load": _WHOLE | _NARROW | {"f32", "f64"},
+}
 
 
 def order_atomics(func: Func) -> Func:
     """See the module's docstring."""
-    read = {v for o in func.body.all_ops for v in o.operands}
-    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: _region(r, read)))
+    read = {v for o in func.body.all_ops if o.kind is not control.assume for v in o.operands}
+
+    def phase(o: Op) -> Op:
+        rows = zip(o.regions, o.attrs["warps"], strict=True)
+        return o.with_(regions=tuple(_region(r, read, warps) for r, warps in rows))
+
+    return rewrite_tasks(func, phase)
 
 
-def _region(region: Region, read: set[Value], elected: bool = False) -> Region:
+def _region(region: Region, read: set[Value], warps: int) -> Region:
+    """warps: that run it; 0: one elected thread."""
     b = Builder()
     for i, o in enumerate(region.ops):
-        o = with_regions(o, lambda r, o=o: _region(r, read, elected or o.kind is task.elect))  # type: ignore[misc]
+        inner = 0 if o.kind is task.elect else warps
+        o = with_regions(o, lambda r, n=inner: _region(r, read, n))  # type: ignore[misc]
         if o.kind not in ATOMICS:
             b.append(o)
             continue
-        if o.result in read and isinstance(o.result.type, Tile):
+        is_read, is_tile = o.result in read, isinstance(o.result.type, Tile)
+        _check(o, is_read and not is_tile and warps > 1)
+        if is_read and is_tile:
             found = Value(o.result.type, o.result.hint)
             b.append(o.with_(results=(found,)))
             b.append(Op(tile.agree, (found,), results=(o.result,), loc=o.loc, tasks=o.tasks))
             continue
-        sem, is_read = o.attrs.get("sem", "relaxed"), o.result in read
+        sem = o.attrs.get("sem", "relaxed")
         if not is_read and sem in _WITHOUT_ACQUIRE:
             o = o.with_(attrs={**o.attrs, "sem": _WITHOUT_ACQUIRE[sem]})
-        meets = is_read and sem != "relaxed" and is_on_numbers(o) and not elected
+        meets = is_read and sem != "relaxed" and is_on_numbers(o) and warps > 0
         with b.at(o):
             if meets and not first_meeting(reversed(b.ops)):
                 smem.group_sync(b, scope="replica")
@@ -67,3 +89,21 @@ def _region(region: Region, read: set[Value], elected: bool = False) -> Region:
             if meets and not first_meeting(region.ops[i + 1 :]):
                 smem.group_sync(b, scope="replica")
     return with_ops(region, b.ops)
+
+
+def _check(o: Op, is_of_several_warps: bool) -> None:
+    dtype = dtype_of(o.result.type)
+    if dtype.name not in _DTYPES[o.attrs["fn"]]:
+        raise CompileError(
+            "atomic-dtype",
+            f"there is no atomic {o.attrs['fn']} on {dtype}",
+            o.loc,
+            help="use i32, i64, u32, u64 or f32 (f16, bf16 and f64: add only)",
+        )
+    if is_of_several_warps:
+        raise CompileError(
+            "atomic-result",
+            "the result of an atomic on one address can be used by a single warp only",
+            o.loc,
+            help="compile with num_warps=1, or do the atomic on a tile",
+        )
