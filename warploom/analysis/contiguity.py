@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import Interval
 from warploom.ir.analysis import uses
-from warploom.ir.core import Builder, Family, Func, Op, Value
+from warploom.ir.core import Family, Func, Op, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.rewrite import rewrite
+from warploom.ir.rewrite import annotate
 from warploom.ir.types import Tile, bf16, elem_of, f16, f32, pointee_of
 
 _VECTOR_BYTES = 16
@@ -132,13 +132,8 @@ def with_runs(func: Func) -> Func:
         adds = o.attrs["fn"] == "add" and elem_of(o.result.type) in (f32, f16, bf16)
         return adds and o.result not in used
 
-    def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
-        if not may(o) or o.attrs.get("run"):
-            return None
-        run = run_of(facts, o)
-        if run is None:
-            return None
-        b.append(o.with_(attrs={**o.attrs, "run": run}))
-        return o.results
+    def runs(o: Op) -> dict[str, object]:
+        run = run_of(facts, o) if may(o) and not o.attrs.get("run") else None
+        return {"run": run} if run is not None else {}
 
-    return rewrite(func, rule)
+    return annotate(func, runs)

@@ -152,9 +152,8 @@ class _Printer:
             start, budget, inside = first, a["registers"][rows[0]], []
             alone = len(rows) == 1
             for i in rows:
-                name, warps, n, region = (
-                    a["names"][i], a["warps"][i], a["replicas"][i], o.regions[i]
-                )  # fmt: skip
+                name, warps, n = (a[k][i] for k in ("names", "warps", "replicas"))
+                region = o.regions[i]
                 own = budget if alone else None
                 if len(region.ops) > 1 or own or not name.startswith("idle"):
                     at = first if alone or budget is None else first - start

@@ -49,6 +49,18 @@ def _rewrite(region: Region, rule: Rule, env: Env) -> Region:
     return with_ops(region, b.ops)
 
 
+def annotate(func: Func, more: Callable[[Op], Mapping[str, object]]) -> Func:
+    """The function with what `more` gives for each op among the op's attributes."""
+
+    def rule(o: Op, b: Builder) -> Sequence[Value] | None:
+        if not (attrs := more(o)):
+            return None
+        b.append(o.with_(attrs={**o.attrs, **attrs}))
+        return o.results
+
+    return rewrite(func, rule)
+
+
 def with_ops(region: Region, ops: Sequence[Op]) -> Region:
     """The region with other ops; itself where these are its own."""
     return region if tuple(ops) == region.ops else Region(region.params, tuple(ops))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from warploom.analysis.data_split import Axis, Split, operand_axes
 from warploom.analysis.structure import Demand
@@ -22,17 +21,19 @@ from warploom.ir.types import Scalar, Tile, elem_of, i32, shape_of
 
 @dataclass(eq=False)
 class Cutter:
-    """tasks: the replicated task, none at WARP, where a region belongs to one.  identity: the op that tells
-    the parts' owners apart."""
+    """tasks: the replicated task; none at TILE, where every op has its parts whatever task the source asks
+    for, and at WARP, where a region belongs to one.  identity: the op that tells the parts' owners apart."""
 
-    identity: ClassVar[OpKind] = task.replica_id
     split: Split
     tasks: frozenset[str] = frozenset()
+    identity: OpKind = task.replica_id
     env: dict[tuple[Value, int], Value] = field(default_factory=dict)  # cut versions
     replica: Value = field(default_factory=lambda: Value(Scalar(i32), "replica"))
     elsewhere: set[Value] = field(default_factory=set)  # what other tasks hold
 
     def __post_init__(self) -> None:
+        if not self.tasks:
+            return
         structure = self.split.structure
         demand = Demand.assigned(structure, lambda o: o.tasks - self.tasks)
         self.elsewhere = {v for v, _ in demand.live}
@@ -104,12 +105,12 @@ class Cutter:
 
     def pure(self, o: Op, b: Builder) -> None:
         cuts: set[Axis] = {axis for v in o.results for axis in self.split.cuts(v)}
-        others = o.tasks - self.tasks
+        others = o.tasks - self.tasks if self.tasks else frozenset()
         if None in cuts or not cuts:
             b.append(o)
         elif others:
             b.append(o.with_(tasks=others))
-        b.tasks = self.tasks
+        b.tasks = self.tasks or b.tasks
         for axis in sorted(a for a in cuts if a is not None):
             self.part(o, axis, b)
 

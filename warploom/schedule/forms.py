@@ -163,9 +163,8 @@ def _beside(accesses: Accesses, schedule: Schedule, work: Work) -> float:
     structure, cost = accesses.structure, work.cost
     around = structure.loops(work.loop)
     mine = schedule.tasks[0].name
-    steps = (
-        2 if schedule.specialized else 4
-    )  # a uniform program also waits for slots, and issues copies
+    # A uniform program also waits for slots, and issues copies.
+    steps = 2 if schedule.specialized else 4
     total = 0.0
     for loop in structure.ops:
         if loop.kind is not control.for_ or loop is work.loop or structure.loops(loop) != around:

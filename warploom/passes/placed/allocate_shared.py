@@ -116,11 +116,6 @@ def _without_lost_aliases(func: Func) -> Func:
     return func.with_(body=Region(func.body.params, ops))
 
 
-def _shared(o: Op) -> Shared:
-    t = o.result.typed(Shared)
-    return t
-
-
 @dataclass(frozen=True)
 class _Block:
     """Bytes [start, end) that an allocation and its aliases take."""
@@ -148,7 +143,7 @@ def _blocks(allocations: list[Op], reuse: SharedReuse) -> dict[Op, _Block]:
         return all(_may_overlap(reuse, block, b) for b in placed if b.overlaps(block))
 
     for head, group in sorted(groups.items(), key=lambda g: -align[g[0]]):
-        size = max(math.prod(o.attrs["lead"]) * _shared(o).slot_bytes for o in group)
+        size = max(math.prod(o.attrs["lead"]) * o.result.typed(Shared).slot_bytes for o in group)
         starts = {_align(at, align[head]) for b in placed for at in (b.start, b.end)} | {0}
         found = (_Block(head, at, at + size) for at in sorted(starts))
         placed.append(next(filter(is_free, found)))

@@ -18,12 +18,10 @@ where they are few.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from warploom.ir.analysis import definitions, effects
-from warploom.ir.core import Builder, Effect, Func, Op, Value
+from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, mma, smem
-from warploom.ir.rewrite import rewrite
+from warploom.ir.rewrite import annotate
 from warploom.ir.types import Tile, View
 from warploom.layout import product_registers
 
@@ -39,20 +37,15 @@ def limit_unrolling(func: Func) -> Func:
     def is_constant(v: Value) -> bool:
         return v in made and made[v].kind is arith.const
 
-    def limited(o: Op, b: Builder) -> Sequence[Value] | None:
+    def limited(o: Op) -> dict[str, int]:
         if o.kind in smem.PIECEWISE and isinstance(o.operands[0].type, View):
-            b.append(o.with_(attrs={**o.attrs, "unroll": PIECES}))
-            return o.results
+            return {"unroll": PIECES}
         if o.kind is mma.fma:
             *_, rows, columns = product_registers(o.result.typed(Tile).layout)
-            unroll = PRODUCTS // (len(rows) * len(columns))
-            b.append(o.with_(attrs={**o.attrs, "unroll": unroll}))
-            return o.results
+            return {"unroll": PRODUCTS // (len(rows) * len(columns))}
         if o.kind is not control.for_ or o.attrs.get("unroll") is not None:
-            return None
-        if not all(map(is_constant, o.operands[:3])) or not effects(o) & Effect.SYNC:
-            return None
-        b.append(o.with_(attrs={**o.attrs, "unroll": 1}))
-        return o.results
+            return {}
+        waits = all(map(is_constant, o.operands[:3])) and effects(o) & Effect.SYNC
+        return {"unroll": 1} if waits else {}
 
-    return rewrite(func, limited)
+    return annotate(func, limited)

@@ -11,9 +11,9 @@ together, where it meets there: the first that are free.
 from __future__ import annotations
 
 from warploom.errors import CompileError
-from warploom.ir.core import Builder, Func, Op
+from warploom.ir.core import Func
 from warploom.ir.named_barriers import meetings
-from warploom.ir.rewrite import rewrite
+from warploom.ir.rewrite import annotate
 from warploom.target import Target
 
 
@@ -39,11 +39,4 @@ def with_barriers(func: Func, target: Target) -> Func:
             )
         free -= set(range(at, at + m.barriers))
     ids = {m.op: first[m.owner] for m in unnamed}
-
-    def numbered(o: Op, b: Builder) -> tuple[()] | None:
-        if o not in ids:
-            return None
-        b.append(o.with_(attrs={**o.attrs, "id": ids[o]}))
-        return ()
-
-    return rewrite(func, numbered)
+    return annotate(func, lambda o: {"id": ids[o]} if o in ids else {})

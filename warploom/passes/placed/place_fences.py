@@ -18,26 +18,20 @@ group; register operands count as well (PTX ISA, "wgmma.fence"), so a fence stan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from warploom.ir.analysis import reaches_peers
-from warploom.ir.core import Builder, Func, Op, Value
+from warploom.ir.core import Func, Op
 from warploom.ir.ops import mma, smem
-from warploom.ir.rewrite import rewrite
+from warploom.ir.rewrite import annotate
 
 
 def place_fences(func: Func) -> Func:
     """See the module's docstring."""
     wide = reaches_peers(func)
 
-    def placed(o: Op, b: Builder) -> Sequence[Value] | None:
+    def placed(o: Op) -> dict[str, object]:
         if mma.packs(o):
-            more: dict[str, object] = {"fenced": True}
-        elif wide and o.kind is smem.fence_async and o.attrs.get("space") != "global":
-            more = {"scope": "cluster"}
-        else:
-            return None
-        b.append(o.with_(attrs={**o.attrs, **more}))
-        return o.results
+            return {"fenced": True}
+        is_wide = wide and o.kind is smem.fence_async and o.attrs.get("space") != "global"
+        return {"scope": "cluster"} if is_wide else {}
 
-    return rewrite(func, placed)
+    return annotate(func, placed)

@@ -159,9 +159,7 @@ class _Inserter:
                 elif r.first == i:
                     self.begin_use(r, b, cursors[r.channel])
             leaving = [r for r in here if r.last == i and not r.is_number]
-            if (
-                o.kind is task.forward
-            ):  # it has its item in registers while it waits for a slot to put it in
+            if o.kind is task.forward:  # its item waits in registers for a slot to be put in
                 for r in leaving:
                     self.end_use(r, b, cursors)
                 leaving = []

@@ -18,9 +18,9 @@ through for each of them in turn.  What is not cut CTA 0 stores alone.
 
 from __future__ import annotations
 
-from warploom.analysis.data_split import Axis, Split
+from warploom.analysis.data_split import Split
 from warploom.analysis.structure import structure_of
-from warploom.ir.core import Builder, Func, Op
+from warploom.ir.core import Func
 from warploom.ir.ops.cluster import cta_rank
 from warploom.passes.partition_values import Stores
 from warploom.schedule.model import ClusterPlan
@@ -33,21 +33,5 @@ def partition_ctas(func: Func, cluster: ClusterPlan) -> Func:
     assert cluster.axis is not None
     structure = structure_of(func)
     split = Split(structure, lambda o: True, frozenset(), cluster.axis, cluster.ctas)
-    body = _Ctas(split).whole(func.body)
+    body = Stores(split, identity=cta_rank).whole(func.body)
     return func.with_(body=body, attrs={**func.attrs, "cluster": (cluster.ctas, 1, 1)})
-
-
-class _Ctas(Stores):
-    """Every op has its part in each CTA, whatever task the source asks for."""
-
-    identity = cta_rank
-
-    def __post_init__(self) -> None:
-        """No task holds anything: there are none yet."""
-
-    def pure(self, o: Op, b: Builder) -> None:
-        cuts: set[Axis] = {axis for v in o.results for axis in self.split.cuts(v)}
-        if None in cuts or not cuts:
-            b.append(o)
-        for axis in sorted(a for a in cuts if a is not None):
-            self.part(o, axis, b)

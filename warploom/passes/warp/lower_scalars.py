@@ -32,6 +32,13 @@ class NumberRing:
     empty: Value
     dtype: DType
 
+    def place(self, b: Builder, slot: Value) -> Value:
+        return smem.shared_slot(b, self.slots, slot, hint=self.slots.hint.replace("_smem", "_slot"))
+
+    def take(self, b: Builder, slot: Value, hint: str) -> Value:
+        """The number that the producer put into the slot."""
+        return get_number(b, self.place(b, slot), self.dtype, hint)
+
 
 def declare(schedule: Schedule, structure: Structure, top: Builder) -> dict[Value, NumberRing]:
     """Declares every channel of numbers in front of the tasks, behind those of tiles."""
@@ -84,41 +91,19 @@ def get_number(b: Builder, place: Value, dtype: DType, hint: str) -> Value:
     return number
 
 
-# ---- what the ops become.  `b` stands in the task; values are those of the task.
-
-
 def put(
     b: Builder, ring: NumberRing, slot: Value, phase: Value, number: Value, elected: bool
 ) -> None:
-    """From acquire to commit, by one thread: another warp's wait might come when the consumers are a round
-    further.  elected: one thread runs this already."""
+    """From acquire to commit, in the task's values, by one thread: another warp's wait might come when the
+    consumers are a round further.  elected: one thread runs this already."""
 
     def store(b: Builder) -> None:
         free = arith.xor(b, phase, build.const(b, 1), hint="free")
         mbarrier.mbarrier_wait(b, ring.empty, slot, free)
-        put_number(b, _place(b, ring, slot), number)
+        put_number(b, ring.place(b, slot), number)
         mbarrier.mbarrier_arrive(b, ring.full, slot, by="thread")
 
     if elected:
         store(b)
     else:
         build.elect(b, store)
-
-
-def wait(b: Builder, ring: NumberRing, slot: Value, phase: Value) -> None:
-    """consumer_wait."""
-    mbarrier.mbarrier_wait(b, ring.full, slot, phase)
-
-
-def take(b: Builder, ring: NumberRing, slot: Value, hint: str) -> Value:
-    """The number that the producer put into the slot."""
-    return get_number(b, _place(b, ring, slot), ring.dtype, hint)
-
-
-def release(b: Builder, ring: NumberRing, slot: Value) -> None:
-    """consumer_release."""
-    mbarrier.mbarrier_arrive(b, ring.empty, slot, by="warp")
-
-
-def _place(b: Builder, ring: NumberRing, slot: Value) -> Value:
-    return smem.shared_slot(b, ring.slots, slot, hint=ring.slots.hint.replace("_smem", "_slot"))

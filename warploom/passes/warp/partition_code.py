@@ -2,7 +2,7 @@
 
 Order: after insert_channels; the step from CHANNEL to WARP.  No single level holds both channels and
 wgmma, so what this pass puts in the regions is lowered as it is copied: rings by ring_protocol, dots
-and stores by select_instructions.  Afterwards expand_pipeline, and for uniform kernels partition_copies and
+and stores by select.  Afterwards expand_pipeline, and for uniform kernels partition_copies and
 fuse_tasks.
 Changes: every kernel.
 
@@ -27,16 +27,11 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import must_run
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
-from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
+from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
-from warploom.passes.warp import (
-    lower_channels,
-    lower_scalars,
-    lower_sums,
-    select_instructions,
-    skip_idle,
-)
+from warploom.passes.warp import lower_channels, lower_scalars, lower_sums, skip_idle
 from warploom.passes.warp import ring_protocol as protocol
+from warploom.passes.warp import select_instructions as select
 from warploom.schedule import rings
 from warploom.schedule.model import Schedule, StorePlan, TaskPlan
 from warploom.target import MatrixUnit, Target
@@ -56,8 +51,8 @@ class _Partition:
     target: Target
     top: Builder = field(default_factory=Builder)
     maps: dict[str, Value] = field(default_factory=dict)  # store id -> tensor map
-    staging: dict[str, select_instructions.Staging] = field(default_factory=dict)
-    operands: dict[tuple[str, int], select_instructions.Staging] = field(default_factory=dict)
+    staging: dict[str, select.Staging] = field(default_factory=dict)
+    operands: dict[tuple[str, int], select.Staging] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.structure = structure_of(self.func)
@@ -124,7 +119,7 @@ class _Partition:
         writer.env.update((v, v) for o in common for v in o.results)
         return writer.task(self.func.body, set(common))
 
-    def store_plan(self, o: Op, replicas: int) -> tuple[Value, select_instructions.Staging]:
+    def store_plan(self, o: Op, replicas: int) -> tuple[Value, select.Staging]:
         """Tensor map and staging of a store that TMA does."""
         plan: StorePlan = self.stores[o.id]
         if o.id not in self.maps:
@@ -132,7 +127,7 @@ class _Partition:
             inner = self.accesses.inner_axis(view, len(plan.chunk))
             if view is None or inner is None:
                 raise InternalError(f"store {o.id} can't be done by TMA")
-            staging = select_instructions.store_staging(self.top, o, plan, inner, replicas)
+            staging = select.store_staging(self.top, o, plan, inner, replicas)
             t = staging.place.typed(Shared)
             self.staging[o.id] = staging
             self.maps[o.id] = tma.tensor_map(
@@ -145,11 +140,9 @@ class _Partition:
             )
         return self.maps[o.id], self.staging[o.id]
 
-    def operand_staging(
-        self, o: Op, axis: int, unit: MatrixUnit, replicas: int
-    ) -> select_instructions.Staging:
+    def operand_staging(self, o: Op, axis: int, unit: MatrixUnit, replicas: int) -> select.Staging:
         if (o.id, axis) not in self.operands:
-            made = select_instructions.operand_staging(self.top, o, axis, unit, replicas)
+            made = select.operand_staging(self.top, o, axis, unit, replicas)
             self.operands[o.id, axis] = made
         return self.operands[o.id, axis]
 
@@ -175,7 +168,7 @@ class _Writer:
         b = Builder()
         self.ops((o for o in body.ops[:-1] if o not in common), b)
         if self.stored:
-            select_instructions.drain_stores(b)
+            select.drain_stores(b)
         control.yield_(b)
         region = b.region()
         if self.elected and len(region.ops) > 1:
@@ -287,7 +280,7 @@ class _Writer:
             return
         if o in self.shared.announcing and self.plan.role != "producer":
             if any(s.via == "tma" for s in self.shared.stores.values()):
-                select_instructions.complete_stores(b)
+                select.complete_stores(b)
             # Groups that take tiles in turn announce each its own.
             smem.group_sync(b, scope="replica" if self.shared.schedule.ping_pong_loop else "task")
         elif o in self.shared.ordered:
@@ -304,14 +297,14 @@ class _Writer:
         """What a consumer does to a ring of numbers; whoever put the number knows it."""
         slot = self.get(o.operands[1])
         if o.kind is task.consumer_wait:
-            lower_scalars.wait(b, ring, slot, self.get(o.operands[2]))
+            mbarrier.mbarrier_wait(b, ring.full, slot, self.get(o.operands[2]))
         elif o.kind is task.consumer_release:
-            lower_scalars.release(b, ring, slot)
+            mbarrier.mbarrier_arrive(b, ring.empty, slot, by="warp")
         else:
             users = self.shared.structure.users[o.operands[0]]
             (put,) = (u for u in users if u.kind is task.put)
             known = self.get(put.operands[2]) if self.runs(put) else None
-            self.env[o.result] = known or lower_scalars.take(b, ring, slot, o.result.hint)
+            self.env[o.result] = known or ring.take(b, slot, o.result.hint)
 
     def copy(self, o: Op, b: Builder) -> None:
         operands = tuple(self.get(v) for v in o.operands)
@@ -380,19 +373,17 @@ class _Writer:
         if not unit.reads_shared:
             left, right, *scales = (self.in_registers(v, b) for v in (left, right, *scales))
             operands = (left, right, self.get(acc), *scales)
-            self.env[o.result] = select_instructions.in_registers(b, o, unit, operands)
+            self.env[o.result] = select.in_registers(b, o, unit, operands)
             return
         if not unit.is_async:
             operands = (*self.in_shared(o, unit, (0, 1), b), self.get(acc))
-            self.env[o.result] = select_instructions.by_threads(b, o, operands)
+            self.env[o.result] = select.by_threads(b, o, operands)
             return
         a = self.readable(left, True) or self.in_registers(left, b)
         (right_place,) = self.in_shared(o, unit, (1,), b)
         zero = build.is_zero(acc, self.shared.structure.maker)
         columns = self.shared.promoted.get(o.id)
-        self.env[o.result] = select_instructions.dot(
-            b, o, a, right_place, self.get(acc), zero, columns
-        )
+        self.env[o.result] = select.dot(b, o, a, right_place, self.get(acc), zero, columns)
 
     def in_shared(self, o: Op, unit: MatrixUnit, axes: tuple[int, ...], b: Builder) -> list[Value]:
         """Where a unit reads a dot's left (axis 0) and right (axis 1) operands; what is not there yet is
@@ -412,7 +403,7 @@ class _Writer:
         ]
         if staged:
             given = [x[1:] for x in staged]
-            places = select_instructions.stage_operands(b, given, self.replica_id(b), unit)
+            places = select.stage_operands(b, given, self.replica_id(b), unit)
             new = dict(zip((x[0] for x in staged), places, strict=True))
             found |= new
             self.staged = {(o.operands[axis], axis, *how): place for axis, place in new.items()}
@@ -424,7 +415,7 @@ class _Writer:
         if place is None or not isinstance(place.type, Shared):
             return None
         anyhow = unit is not None and not unit.is_async
-        return place if anyhow or select_instructions.readable(place.type, is_a) else None
+        return place if anyhow or select.readable(place.type, is_a) else None
 
     def in_registers(self, v: Value, b: Builder) -> Value:
         if v in self.env or v not in self.places:
@@ -436,9 +427,7 @@ class _Writer:
         value = self.get(o.operands[1])
         offsets = tuple(self.get(v) for v in o.operands[2:])
         policy = tile.policy_of(o)
-        select_instructions.store(
-            b, value, offsets, tensor_map, staging, self.replica_id(b), policy
-        )
+        select.store(b, value, offsets, tensor_map, staging, self.replica_id(b), policy)
         self.stored = True
 
     # ---- control flow

@@ -143,9 +143,8 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
     t = place.typed(Shared)
     (view, *offsets), policy = source.box, source.policy
     rank = len(t.shape)
-    axis = int(
-        t.inner == 0
-    )  # cut where rows of 8 keep the swizzle's pattern, in each replica's part
+    # Cut where rows of 8 keep the swizzle's pattern, in each replica's part.
+    axis = int(t.inner == 0)
     extent, other = t.shape[axis], math.prod(t.shape) // t.shape[axis]
     unit = 8 // math.gcd(8, other // t.shape[t.inner]) * replicas
     most = piece_elements * replicas // other

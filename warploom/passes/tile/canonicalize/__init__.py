@@ -20,13 +20,12 @@ Refuses nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from warploom.analysis.access import alignments
 from warploom.analysis.facts import facts_of
 from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.rewrite import rewrite, substitute
+from warploom.ir.rewrite import annotate, rewrite, substitute
 from warploom.ir.types import Scalar
 from warploom.passes.tile.canonicalize.carried_tiles import carry_numbers
 from warploom.passes.tile.canonicalize.cleanup import (
@@ -64,15 +63,13 @@ def describe_views(func: Func) -> Func:
     """Views that say nothing of their divisors (descriptors, block pointers) say what is known."""
     facts = facts_of(func)
 
-    def rule(o: Op, b: Builder) -> Sequence[Value] | None:
+    def known(o: Op) -> dict[str, object]:
         if o.kind is not tile.make_view or o.attrs.get("divisible"):
-            return None
+            return {}
         base, *sizes = o.operands
-        known = alignments(facts, base, sizes[len(sizes) // 2 :])
-        b.append(o.with_(attrs={**o.attrs, "divisible": known}))
-        return o.results
+        return {"divisible": alignments(facts, base, sizes[len(sizes) // 2 :])}
 
-    return rewrite(func, rule)
+    return annotate(func, known)
 
 
 def specialize(func: Func) -> Func:

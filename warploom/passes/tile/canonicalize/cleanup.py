@@ -6,7 +6,7 @@ nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, effects, is_pure, must_run
@@ -175,7 +175,7 @@ def _varying(region: Region, moved: list[Op]) -> Region:
 def _may_hoist(o: Op) -> bool:
     if not o.results or o.regions or effects(o):
         return False
-    return all(_is_address(t) for t in _types((*o.operands, *o.results)))
+    return all(_is_address(v.type) for v in (*o.operands, *o.results))
 
 
 # ---- views
@@ -214,10 +214,6 @@ def _launch_views(o: Op, known: set[Value]) -> list[Op]:
     results = (v for i in views for v in i.results)
     needed = backward_slice(results, {v: i.operands for v, i in made.items()})
     return [i for i in dict.fromkeys(made.values()) if not needed.isdisjoint(i.results)]
-
-
-def _types(values: Iterable[Value]) -> Iterable[Type]:
-    return (v.type for v in values)
 
 
 def _is_address(t: Type) -> bool:

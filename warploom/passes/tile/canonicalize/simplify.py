@@ -451,11 +451,5 @@ def _keeps(narrow: DType, wide: DType) -> bool:
 
 
 _SHAPE = frozenset(
-    (
-        tile.expand_dims,
-        tile.broadcast,
-        tile.transpose,
-        tile.reshape,
-        tile.slice_tile,
-    )
+    (tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile)
 )
