@@ -17,7 +17,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import HARDWARE, Family, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, mbarrier, mma, smem, task, tile, tma, unaligned
 from warploom.ir.rules import Rules
-from warploom.ir.types import Shared, Tile, dtype_of, u8
+from warploom.ir.types import Shared, Tile, dtype_of, f16, u8
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import Target
 
@@ -248,8 +248,9 @@ def _dot(o: Op, target: Target) -> Iterator[str]:
         step = unit.k_step(dtype.bits)
         count = batches * unit.instructions(m, n) * (k // step)
         shape = f"m{unit.m}n{unit.n_step}k{2 * step if scales and dtype == u8 else step}"
-        with_scales = " with block scales" if scales else ""
-        yield f"{count} × {unit.instruction} {shape}{with_scales}, both operands from registers"
+        how = " with block scales" if scales else ""
+        how += " in f16" if dtype_of(o.result.type) == f16 else ""
+        yield f"{count} × {unit.instruction} {shape}{how}, both operands from registers"
 
 
 def _fused(o: Op, target: Target) -> Iterator[str]:

@@ -12,10 +12,11 @@ from warploom.tilus.utils import cdiv
 class Staged(tilus.Script):
     """C = A·B through stages that copy_async fills, and out through what they leave free."""
 
-    def __init__(self, num_warps=4, block_m=64, block_n=64, block_k=32, num_stages=3):
+    def __init__(self, num_warps=4, block_m=64, block_n=64, block_k=32, num_stages=3, sums=float32):
         super().__init__()
+        self.sums = sums
         self.mma = self.cuda.resolve_dot_config(
-            float16, float32, num_warps=num_warps, m=block_m, n=block_n, k=block_k
+            float16, sums, num_warps=num_warps, m=block_m, n=block_n, k=block_k
         )
         self.block_m, self.block_n, self.block_k = block_m, block_n, block_k
         self.num_warps, self.num_stages = num_warps, num_stages
@@ -46,7 +47,7 @@ class Staged(tilus.Script):
         gc = self.global_view(c_ptr, dtype=float16, shape=[m_size, n_size])
         sa = self.shared_tensor(dtype=float16, layout=self.layout_sa)
         sb = self.shared_tensor(dtype=float16, shape=[stages, block_k, block_n])
-        acc = self.register_tensor(dtype=float32, layout=self.mma.lc, init=0.0)
+        acc = self.register_tensor(dtype=self.sums, layout=self.mma.lc, init=0.0)
         for stage in range(stages - 1):
             self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, stage * block_k])
             self.copy_async(gb, sb[stage], offsets=[stage * block_k, offset_n], dims=[0, 1])
@@ -58,7 +59,7 @@ class Staged(tilus.Script):
         for offset_k in self.range(0, k_size, block_k):
             a = self.load_shared(sa[current])
             b = self.load_shared(sb[current])
-            self.dot(a, b, acc, acc_dtype=float32, out=acc)
+            self.dot(a, b, acc, acc_dtype=self.sums, out=acc)
             ahead = offset_k + (stages - 1) * block_k
             if ahead < k_size:
                 self.copy_async(src=ga, dst=sa[preload], offsets=[offset_m, ahead])
@@ -75,6 +76,28 @@ class Staged(tilus.Script):
         self.sync()
         self.store_global(gc, self.load_shared(sc), offsets=[offset_m, offset_n])
         self.free_shared(sc)
+
+
+class Halves(tilus.Script):
+    """C = A·B of one block, or of each of a batch, summed in float16."""
+
+    def __init__(self, *shape, warps=4):
+        super().__init__()
+        *batch, m, n, k = shape
+        self.a, self.b, self.c = ((*batch, *s) for s in ((m, k), (k, n), (m, n)))
+        self.warps = warps
+
+    def __call__(self, a_ptr: ~float16, b_ptr: ~float16, c_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = self.warps
+        g_a = self.global_view(a_ptr, dtype=float16, shape=self.a)
+        g_b = self.global_view(b_ptr, dtype=float16, shape=self.b)
+        g_c = self.global_view(c_ptr, dtype=float16, shape=self.c)
+        at = [0 for _ in self.c]
+        a = self.load_global(g_a, offsets=at, shape=self.a)
+        b = self.load_global(g_b, offsets=at, shape=self.b)
+        c = self.dot(a, b, acc_dtype=float16)
+        self.store_global(g_c, self.dot(a, b, c), offsets=at)
 
 
 class Scores(tilus.Script):

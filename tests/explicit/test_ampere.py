@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import warploom as wl
+from tests.eject.owned import owned, same_program
 from tests.explicit import ampere
 from warploom.errors import CompileError
 from warploom.ir.core import walk
 from warploom.ir.ops import smem, tile
-from warploom.language import float16, float32, int32
+from warploom.ir.types import f16
+from warploom.language import bfloat16, float16, float32, int32
 from warploom.layout import mma_acc
 from warploom.sim.scheduler import ORDERS
+from warploom.sim.tensor_core import accumulate, rule
+from warploom.target import SM_90A, Target
+from warploom.target import TARGETS as TARGET_TABLE
 from warploom.tilus.ir.layout import spatial
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -29,9 +35,10 @@ def staged(m: int = 144, n: int = 96, k: int = 208, **how: Any) -> tuple[Any, ..
     return ampere.Staged(**how), (m, n, k, a, b, c), a.astype(np.float64) @ b
 
 
+@pytest.mark.parametrize("sums", [float32, float16], ids=str)
 @pytest.mark.parametrize("target", TARGETS)
-def test_stages_filled_in_groups(target: str) -> None:
-    script, args, want = staged()
+def test_stages_filled_in_groups(target: str, sums: Any) -> None:
+    script, args, want = staged(sums=sums)
     made = script.compile_for(*args, target=target)
     for order in ORDERS:
         args[-1][:] = 0
@@ -115,6 +122,45 @@ def test_layouts_by_modes(layout: Any) -> None:
     assert layout.bits() in given
 
 
+HALVES = [(64, 48, 32), (16, 8, 16), (8, 24, 32), (24, 4, 16), (2, 16, 24, 16)]
+
+
+def halves(shape: tuple[int, ...], target: Target) -> tuple[Any, Any, Any, Any]:
+    """Arguments of `ampere.Halves`, and what the target's tensor cores make of them."""
+    *batch, m, n, k = shape
+    rng = np.random.default_rng(k)
+    a, b = (rng.standard_normal((*batch, *s)).astype(np.float16) for s in ((m, k), (k, n)))
+    unit = target.unit_of("mma.sync")
+    assert unit is not None
+    how = rule(unit, f16, f16, f16)
+    want = accumulate(a, b, accumulate(a, b, None, how), how)
+    return a, b, np.zeros_like(want), want
+
+
+@pytest.mark.parametrize("shape", HALVES, ids=str)
+@pytest.mark.parametrize("target", [*TARGETS, "sm_120a"])
+def test_sums_in_float16(target: str, shape: tuple[int, ...]) -> None:
+    """As the chip's tensor core rounds them, in any order of events, and as their text says them."""
+    a, b, c, want = halves(shape, TARGET_TABLE[target])
+    made = ampere.Halves(*shape).compile_for(a, b, c, target=target)
+    for order in ORDERS:
+        c[:] = 0
+        made.simulate(a, b, c, grid=1, order=order, exact=True)
+        np.testing.assert_array_equal(c, want)
+    made.simulate(a, b, c, grid=1)
+    np.testing.assert_allclose(c.astype(float), 2 * (a.astype(float) @ b), rtol=0.02, atol=0.05)
+    assert made.check().ok
+    assert "m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}" in made.cuda
+    assert "mma.sync m16n8k16 in f16, both operands from registers" in str(made.explain())
+
+
+def test_sums_in_float16_come_back_from_their_text(tmp_path: Path) -> None:
+    a, b, c, _ = halves(HALVES[0], SM_90A)
+    made = ampere.Halves(*HALVES[0]).compile_for(a, b, c)
+    script, signature = owned(made.eject(), tmp_path, 1)
+    same_program(made, script.compile(signature))
+
+
 @pytest.mark.parametrize("how", [{}, {"num_stages": 4}], ids=str)
 def test_ejected_scripts_copy_in_groups(how: dict[str, int]) -> None:
     script, args, want = staged(**how)
@@ -151,8 +197,16 @@ class Refused(wl.Script):
         if self.ask == "arguments":
             self.register_tensor(dtype=float32, shape=[64, 64], init=lambda i: i)
         if self.ask == "accumulator":
-            t = self.register_tensor(dtype=float16, shape=[64, 64], init=0.0)
+            t = self.register_tensor(dtype=bfloat16, shape=[64, 64], init=0.0)
             self.dot(t, t, acc_dtype=float16)
+        if self.ask == "two accumulators":
+            t = self.register_tensor(dtype=float16, shape=[64, 64], init=0.0)
+            self.dot(t, t, self.dot(t, t), acc_dtype=float16)
+        if self.ask == "one column":
+            t = self.register_tensor(dtype=float16, shape=[64, 64], init=0.0)
+            self.dot(
+                t, self.register_tensor(dtype=float16, shape=[64, 1], init=0.0), acc_dtype=float16
+            )
         if self.ask == "config":
             self.cuda.resolve_dot_config(float16, float32, m=16, n=64, k=8, num_warps=4)
         if self.ask == "defaults":
@@ -168,7 +222,9 @@ class Refused(wl.Script):
         ("layout", "annotate", "no whole warps"),
         ("shared layout", "annotate", "a register layout of a shared tensor"),
         ("arguments", "lambda", "a lambda of 1 arguments, called with 2"),
-        ("accumulator", "dot-dtype", "of products that sum in f32"),
+        ("accumulator", "dot-dtype", "a sum in f16, of products that sum in f32"),
+        ("two accumulators", "dot-dtype", "that sum in f32 or f16, into "),
+        ("one column", "dot-shape", "1 columns in float16: two of them share a register"),
         ("config", "dot-config", "take 16 of K at a time, not 8"),
         ("defaults", "unsupported", "lambda"),
     ],

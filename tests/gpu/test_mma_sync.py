@@ -9,7 +9,10 @@ import pytest
 
 from corpus import batched, in_order
 from tests.e2e.corpus.judging import arrays, copies
+from tests.explicit import ampere
+from tests.explicit.test_ampere import HALVES, halves
 from tests.gpu.probe import needs_gpu
+from warploom.target import SM_90A
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
 torch = pytest.importorskip("torch")
@@ -114,3 +117,13 @@ def test_random_numbers_beside_float64(tile: tuple[int, int, int], warps: int) -
     assert (c.double() - wanted).abs().max() <= 2.0**-18 * (
         a.double().abs() @ b.double().abs()
     ).max()
+
+
+@pytest.mark.parametrize("shape", HALVES, ids=str)
+def test_sums_in_float16_round_as_the_simulator_has_it(shape: tuple[int, ...]) -> None:
+    a, b, c, want = halves(shape, SM_90A)
+    moved = [on_device(x) for x in (a, b, c)]
+    for _ in range(3):
+        moved[2].fill_(77)
+        ampere.Halves(*shape)(*moved)
+        np.testing.assert_array_equal(moved[2].cpu().numpy(), want)

@@ -12,7 +12,7 @@ from warploom.codegen import ptx
 from warploom.codegen.context import Emitter, Lowering
 from warploom.codegen.formula import Ints
 from warploom.codegen.lower_shared import geometry
-from warploom.codegen.registers import Array, is_packed, word
+from warploom.codegen.registers import Array, is_packed, per_word, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import mma, tile
@@ -46,7 +46,7 @@ def _dot(e: Emitter, o: Op) -> None:
     )
     i, j = e.name("rows"), e.name("columns")
     per_a, per_b = (n >> lacks for n, lacks in zip(form.registers, absent, strict=True))
-    sums = t.layout.registers // (rows * columns * batches)
+    sums = t.layout.registers // (rows * columns * batches * per_word(t.elem))
     batch = e.name("batch") if batches > 1 else ""
 
     def after(size: int) -> str:
@@ -80,7 +80,7 @@ def _dot(e: Emitter, o: Op) -> None:
 def _instruction(e: Emitter, o: Op) -> tuple[ptx.Mma | ptx.ScaledMma, str]:
     """A dot's instruction, and the device function of what it fills of that."""
     a, b, *scaled = (dtype_of(v.type) for v in (*o.operands[:2], *o.operands[3:4]))
-    form: ptx.Mma | ptx.ScaledMma = ptx.Mma(a, b, _halves(e, o))
+    form: ptx.Mma | ptx.ScaledMma = ptx.Mma(a, b, dtype_of(o.result.type), _halves(e, o))
     if scaled:
         form = ptx.ScaledMma(a, b, *scaled)
     e.made[form.name] = form.definition()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from warploom.errors import InternalError
 from warploom.ir.ops.mma import only_k_major
-from warploom.ir.types import DType
+from warploom.ir.types import DType, accumulator, f16
 
 # Names of element types in PTX.
 PTX_TYPES = {
@@ -21,11 +21,13 @@ PTX_TYPES = {
 INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 
 
-def _sums(operands: DType) -> tuple[str, str, str]:
-    """In what products are summed: as PTX and C call it, and the constraint of an accumulator."""
-    if operands.bits == 64:
-        return "f64", "double", "+d"
-    return ("f32", "float", "+f") if operands.is_float else ("s32", "int", "+r")
+# What products are summed in: as PTX and C call it, and the constraint of an accumulator.
+_SUMS = {
+    "f64": ("f64", "double", "+d"),
+    "f32": ("f32", "float", "+f"),
+    "f16": ("f16", "u32", "+r"),
+    "i32": ("s32", "int", "+r"),
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Wgmma:
             major.insert(0, int(self.a_mn_major))
         signs = [1, 1] if self.b.is_float else []
         immediates = "".join(f", {i}" for i in (*signs, *major))
-        sums, c_type, tie = _sums(self.b)
+        sums, c_type, tie = _SUMS[accumulator(self.b).name]
         shape = f"m64n{self.n}k{self.k}.{sums}.{PTX_TYPES[self.a.name]}.{PTX_TYPES[self.b.name]}"
         count = self.n // 2
         accumulators = f"ACCUMULATORS_{count}"
@@ -119,12 +121,14 @@ class Wgmma:
 
 @dataclass(frozen=True)
 class Mma:
-    """mma.sync m16n8k(32 bytes) on registers in their fragments' order; it sums floats in f32, integers in
-    s32, f64 in f64 (PTX ISA, "Multiply-and-Accumulate Instruction: mma").  halves: as two of m8n8, whose
-    fragments have every second register of A, and one half of the accumulator's."""
+    """mma.sync m16n8k(32 bytes) on registers in their fragments' order; it sums floats in f32 (f16 also in
+    f16, two a register), integers in s32, f64 in f64 (PTX ISA, "Multiply-and-Accumulate Instruction: mma").
+    halves: as two of m8n8, whose fragments have every second register of A, and one half of the
+    accumulator's."""
 
     a: DType
     b: DType
+    sums: DType
     halves: bool = False
 
     @property
@@ -134,7 +138,7 @@ class Mma:
     @property
     def name(self) -> str:
         types = str(self.a) if self.a == self.b else f"{self.a}_{self.b}"
-        return f"mma_m16n8k{self.k}_{types}"
+        return f"mma_m16n8k{self.k}_{types}{'_in_f16' * (self.sums == f16)}"
 
     @property
     def registers(self) -> tuple[int, int]:
@@ -150,10 +154,9 @@ class Mma:
         types = PTX_TYPES | {"f64": "f64"}
         if {self.a.name, self.b.name} - types.keys():
             raise InternalError(f"codegen: no mma.sync is {self}")
-        double = self.b.bits == 64
-        sums, c_type, tie = _sums(self.b)
-        of, constraint = ("double", "d") if double else ("u32", "r")
-        n_a, n_b = self.registers
+        of, constraint = ("double", "d") if self.b.bits == 64 else ("u32", "r")
+        sums, c_type, tie = _SUMS[self.sums.name]
+        (n_a, n_b), n_d = self.registers, 2 if self.sums == f16 else 4
         rows = 2 if self.halves else 1
         shape = f"m{16 // rows}n8k{self.k}.row.col.{sums}.{types[self.a.name]}.{types[self.b.name]}.{sums}"
         text = ""
@@ -161,16 +164,16 @@ class Mma:
             d, a, b = (
                 braces(f"%{at}" for at in span)
                 for span in (
-                    range(4 // rows * i, 4 // rows * (i + 1)),
-                    range(4 + i, 4 + n_a, rows),
-                    range(4 + n_a, 4 + n_a + n_b),
+                    range(n_d // rows * i, n_d // rows * (i + 1)),
+                    range(n_d + i, n_d + n_a, rows),
+                    range(n_d + n_a, n_d + n_a + n_b),
                 )
             )
             text += f"{' ' if text else ''}mma.sync.aligned.{shape} {d}, {a}, {b}, {d};"
         given = ", ".join(
             f'"{constraint}"({name}[{i}])' for name, n in (("a", n_a), ("b", n_b)) for i in range(n)
         )
-        ties = ", ".join(f'"{tie}"(d[{i}])' for i in range(4))
+        ties = ", ".join(f'"{tie}"(d[{i}])' for i in range(n_d))
         return (
             f"DEV void {self.name}({c_type}* d, const {of}* a, const {of}* b) {{\n"
             f'  asm volatile("{text}"\n'
@@ -235,20 +238,26 @@ def in_part(form: Mma | ScaledMma, both_rows: bool, both_columns: bool) -> tuple
     """(name, device function) of an instruction that a product fills in part: without the registers of rows
     g + 8, of A and d, or those of columns 2t + 1, of d, that nothing fills (layout/fragments.py)."""
     name = f"{form.name}_{16 if both_rows else 8}x{8 if both_columns else 1}"
-    scaled, double = isinstance(form, ScaledMma), form.b.bits == 64
-    of, sums = "double" if double else "u32", "float" if scaled else _sums(form.b)[1]
-    own = [i for i in range(4) if (both_rows or i < 2) and (both_columns or i % 2 == 0)]
+    scaled, of = isinstance(form, ScaledMma), "double" if form.b.bits == 64 else "u32"
+    sums, columns = "float" if isinstance(form, ScaledMma) else _SUMS[form.sums.name][1], 2
+    if sums == "u32":  # both columns in one
+        columns = 1
+        if not both_columns:
+            raise InternalError(f"codegen: {form} of one column")
+    own = [
+        i for i in range(2 * columns) if (both_rows or i < columns) and (both_columns or i % 2 == 0)
+    ]
     given = [i for i in range(form.registers[0]) if both_rows or i % 2 == 0]
     d, a = (
         ", ".join(f"{x}[{here.index(i)}]" if i in here else "0" for i in range(n))
-        for x, here, n in (("d", own, 4), ("a", given, form.registers[0]))
+        for x, here, n in (("d", own, 2 * columns), ("a", given, form.registers[0]))
     )
     back = " ".join(f"d[{at}] = all[{i}];" for at, i in enumerate(own))
     lead, byte = ("template <int BYTE>\n", "<BYTE>") if scaled else ("", "")
     declared, more = (", u32 sa, u32 sb", ", sa, sb") if scaled else ("", "")
     return name, (
         f"{lead}DEV void {name}({sums}* d, const {of}* a, const {of}* b{declared}) {{\n"
-        f"  {sums} all[4] = {{{d}}};\n"
+        f"  {sums} all[{2 * columns}] = {{{d}}};\n"
         f"  const {of} some[{form.registers[0]}] = {{{a}}};\n"
         f"  {form.name}{byte}(all, some, b{more});\n"
         f"  {back}\n}}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from warploom.errors import CompileError, Note
 from warploom.explicit.handles import Changed
@@ -22,7 +22,7 @@ from warploom.frontend.refuse import refuse
 from warploom.ir.build import is_zero
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import mma, tile
-from warploom.ir.types import InFlight, Shared, Tile, accumulator, f32, i1
+from warploom.ir.types import DType, InFlight, Shared, Tile, accumulators, f16, f32, i1
 from warploom.layout.shared import swizzle_for
 
 
@@ -45,16 +45,14 @@ class Products:
         matrix unit that a warp waits for (mma.sync): k a multiple of 32 bytes; any m and n, which fill
         instructions of 16 rows and 8 columns in part where they are no multiples.  With a and b in shared
         memory, of float32, by fma: of any sizes, with all bits.  Without acc the product alone.
-        acc_dtype: what the sum has (float32 of floats, int32 of integers).  out: the tensor that becomes the
-        result.
+        acc_dtype: what the sum has (float32 of floats, of float16 also float16, rounded after each
+        instruction; int32 of integers), by default what acc has.  out: the tensor that becomes the result.
 
         With both scales, where the unit takes them: a_scale (m, k/32), b_scale (n, k/32) of uint8 (ue8m0);
         bytes of a and b are two e2m1 each along K then, k twice as many, and scales may be (m, k/16),
         (n, k/16) of float8e4nv."""
-        done = in_registers(a, b, acc, (a_scale, b_scale), unit)
-        dtype = cast(Tile, done.type).dtype
-        if acc_dtype is not None and static_dtype(acc_dtype, "acc_dtype") != dtype:
-            refuse("dot-dtype", f"a sum in {acc_dtype}, of products that sum in {dtype}", "cast it")
+        total = acc_dtype if acc_dtype is None else static_dtype(acc_dtype, "acc_dtype")
+        done = in_registers(a, b, acc, (a_scale, b_scale), unit, total)
         return done if out is None else Changed(((tile_value(out, "dot's out"), done),), done)
 
 
@@ -129,8 +127,11 @@ class Wgmma:
         return Wait(static_int(n, "n"))
 
 
-def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | None) -> Value:
-    """self.dot: a product by the unit of this instruction, or the first that does it in order."""
+def in_registers(
+    a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | None, total: DType | None
+) -> Value:
+    """self.dot: a product by the unit of this instruction, or the first that does it in order, summed in
+    total."""
     emitter = current()
     places = [isinstance(x, Value) and isinstance(x.type, Shared) for x in (a, b)]
     if all(places) and {x.type.dtype for x in (a, b)} == {f32} and unit in (None, "fma"):
@@ -149,7 +150,12 @@ def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | 
     shapes = emitter.shape(left), emitter.shape(right)
     of = emitter.number(left), emitter.number(right)
     scaled_by = [tile_value(x, "dot") for x in scales if x is not None]
-    total = f32 if scaled_by else accumulator(of[0])
+    allowed = (f32,) if scaled_by else accumulators(of[0])
+    given = allowed[0] if acc is None else emitter.number(tile_value(acc, "dot"))
+    total = total or given
+    if total not in allowed or (acc is not None and total != given):
+        told = f"a sum in {total}, of products that sum in {' or '.join(map(str, allowed))}"
+        refuse("dot-dtype", told if acc is None else f"{told}, into {describe(acc)}", "cast it")
     if acc is None and len(shapes[0]) == len(shapes[1]) in (2, 3):
         acc = full((*shapes[0][:-1], shapes[1][-1]), 0, total)
     units = [u for u in program().machine.matrix_units if not u.is_async]
@@ -165,6 +171,9 @@ def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | 
             f"instructions for these: {', '.join(u.instruction for u in units) or 'none'}",
         )
     done: Value = emitter.emit(tile.dot, left, right, acc, *scaled_by, unit=found.instruction)
+    if total == f16 and shapes[1][-1] % 2:
+        why = f"dot of {shapes[1][-1]} columns in float16: two of them share a register"
+        refuse("dot-shape", why, "pad the tensors, or sum in float32")
     k, step = shapes[0][-1], found.k_step(of[0].bits)
     if k % step:
         refuse(

@@ -327,6 +327,11 @@ def accumulator(dtype: DType) -> DType:
     return f32 if dtype.is_float else i32
 
 
+def accumulators(dtype: DType) -> tuple[DType, ...]:
+    """In what a dot in registers may sum such products: the usual first."""
+    return (f32, f16) if dtype == f16 else (accumulator(dtype),)
+
+
 def shape_of(t: Type) -> tuple[int, ...]:
     """() for scalars and pointers."""
     return t.shape if isinstance(t, Tile) else ()

@@ -313,7 +313,7 @@ def _gather(o: Op, x: Any, index: Any) -> Any:
 def _dot(o: Op, a: Any, b: Any, acc: Any, *more: Any) -> Any:
     if o.attrs.get("ieee"):
         return fused(a, b, acc)
-    return _dot_scaled(o, a, b, acc, *more) if more else acc + multiply(a, b)
+    return _dot_scaled(o, a, b, acc, *more) if more else added(multiply(a, b), acc)
 
 
 @_pure(scaled.dot_scaled)
@@ -334,6 +334,11 @@ def multiply(a: Any, b: Any) -> Any:
         if a.dtype == np.float64:
             return a @ b
         return _multiplied(a) @ _multiplied(b)
+
+
+def added(product: Any, acc: Any) -> Any:
+    """acc + product in acc's dtype: a sum in float16 is rounded once."""
+    return (acc + product).astype(acc.dtype, copy=False)
 
 
 def fused(a: Any, b: Any, acc: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from warploom.ir.core import Op
 from warploom.ir.types import DType
-from warploom.sim.evaluate import Fn, fused, multiply, prepared
+from warploom.sim.evaluate import Fn, added, fused, multiply, prepared
 from warploom.sim.shared import SharedMemory
 
 _COMBINED: dict[str, Any] = {
@@ -47,7 +47,7 @@ class Numerics:
     def multiply(self, a: Any, b: Any, start: Any = None) -> Any:
         """start + a @ b (no start: a @ b), in the accumulator's dtype; see evaluate.multiply."""
         product = multiply(a, b)
-        return product if start is None else product + start
+        return product if start is None else added(product, start)
 
     def fused(self, a: Any, b: Any, start: Any) -> Any:
         """start + a @ b of float32 with all bits, as the threads' own multiply-adds have it."""

@@ -27,7 +27,7 @@ from warploom.ir.types import (
     Scalar,
     Tile,
     View,
-    accumulator,
+    accumulators,
     dtype_of,
     elem_of,
     f32,
@@ -307,8 +307,9 @@ def dot(
     ieee: bool = False,
     unit: str | None = None,
 ) -> Tile:
-    """acc + a @ b in acc's dtype: f64 for f64, f32 for other floats, i32 (which wraps) for 8-bit
-    integers.  Tiles of three axes are batches of matrices: of each a one b, the batch first.
+    """acc + a @ b in acc's dtype: f64 for f64, f32 for other floats (for f16 also f16, which each instruction
+    rounds to), i32 (which wraps) for 8-bit integers.  Tiles of three axes are batches of matrices: of each a
+    one b, the batch first.
 
     With scales, of a (M×groups) and of b (N×groups), it is what `dot_scaled` says of 8-bit floats, or of u8,
     which are two e2m1 along K then; K counts bytes (PTX ISA, "Block Scaling for mma.sync").
@@ -343,15 +344,15 @@ def dot(
     require(k == k2, f"dot operands disagree on K: a is {m}x{k}, b is {k2}x{n}", "dot-shape")
     require(batch == batch_b, f"dot operands disagree on the batch: {a} and {b}", "dot-shape")
     require(not ieee or a.dtype == f32, f"dot takes f32 as IEEE has it, not {a.dtype}", "dot-dtype")
-    sums = f32 if scales else accumulator(a.dtype)
+    sums = (f32,) if scales else accumulators(a.dtype)
     require(len(scales) in (0, 2), f"dot takes scales of both operands, not {len(scales)}")
     for s, rows in zip(scales, (m, n), strict=False):
         require(a.dtype.bits == 8 and not batch, f"dot scales no {a}")
         scaled.check_scale(s, rows, 2 * k if a.dtype == u8 else k)
     shape = (*batch, m, n)
     require(
-        acc.shape == shape and acc.dtype == sums,
-        f"dot accumulates {'x'.join(map(str, shape))}x{sums} into {acc}",
+        acc.shape == shape and acc.dtype in sums,
+        f"dot accumulates {'x'.join(map(str, shape))}x{sums[0]} into {acc}",
         "dot-acc",
     )
     return acc
