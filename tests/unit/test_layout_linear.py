@@ -1,5 +1,6 @@
 """Layout: the laws of its algebra, on random layouts."""
 
+import math
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -180,6 +181,19 @@ def test_broadcast_repeats_and_unbroadcast_undoes(x: Layout, data: st.DataObject
     held = spread(wide, tile).reshape(x.warps, 32, n, x.registers)
     assert (held == spread(x, numbered(x.shape))[:, :, None]).all()
     assert wide.unbroadcast(narrow.shape) == narrow
+
+
+@few
+@given(layouts(exact=True, max_rank=2), st.data())
+def test_spread_gives_copies_to_different_threads(x: Layout, data: st.DataObject) -> None:
+    axis = data.draw(st.integers(0, len(x.shape)))
+    n = data.draw(st.sampled_from([2, 3, 8, 24]))
+    narrow = x.insert(axis)
+    wide = narrow.spread((*x.shape[:axis], n, *x.shape[axis:]))
+    assert covers(wide) and not wide.overhangs
+    assert wide.unbroadcast(narrow.shape) == narrow
+    same = math.prod(1 << f.bit_count() for f in x.copies)
+    assert wide.registers == x.registers * n // min(same, n & -n)
 
 
 @few

@@ -315,6 +315,21 @@ class Layout:
         )
         return Layout(tuple(shape), self.reg, self.lane, self.warp, self.repeats + more)
 
+    def spread(self, shape: Sequence[int]) -> Layout:
+        """As `broadcast`, but threads that hold the same elements of this hold different ones of that, as far
+        as there are such threads."""
+        lane, warp, repeats = list(self.lane), list(self.warp), list(self.repeats)
+        for axis, (n, m) in enumerate(zip(shape, self.shape, strict=True)):
+            step = 1
+            for bits in (lane, warp) if m == 1 else ():
+                for b, v in enumerate(bits):
+                    if not any(v) and n % (2 * step) == 0:
+                        bits[b] = tuple(step * (a == axis) for a in range(len(shape)))
+                        step *= 2
+            if m == 1 and n > step:
+                repeats.append((axis, n // step, step))
+        return Layout(tuple(shape), self.reg, tuple(lane), tuple(warp), tuple(repeats))
+
     def product(self, counts: Sequence[int]) -> Layout:
         """This layout repeated counts[axis] times along each axis, in registers, lower axes outermost.
 

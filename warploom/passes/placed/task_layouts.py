@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import permutations
+from math import prod
 from typing import Any
 
 from warploom.analysis.access import inner_axis
 from warploom.analysis.facts import Facts
-from warploom.ir.analysis import defined
-from warploom.ir.core import Op, Region, Type, Value, walk
+from warploom.ir.analysis import closure, defined
+from warploom.ir.core import Family, Op, Region, Type, Value, walk
 from warploom.ir.ops import combine, smem, tile
-from warploom.ir.ops.control import LOOPS
+from warploom.ir.ops.control import LOOPS, carried
+from warploom.ir.ops.mma import is_issued
 from warploom.ir.types import InFlight, Pointer, Tile
 from warploom.layout import (
     Layout,
@@ -33,6 +36,10 @@ Flow = Callable[[Layout], Layout | None]
 WORST_SECTOR_RATIO = 2.0
 WORST_OF_ACCUMULATORS = 4.0
 
+# What threads spend for a word that they load or exchange, in instructions; and for meeting twice.
+WORD = 4
+MEETING = 32
+
 # How strong an anchor is: the layouts that decide first go farthest.
 FIXED, OPERAND, LOADED, STORED, SCATTERED = range(5)
 
@@ -51,6 +58,10 @@ def shape_of_tile(v: Value) -> tuple[int, ...]:
     t = tile_of(v.type)
     assert t is not None
     return t.shape
+
+
+def shape_size(v: Value) -> int:
+    return prod(shape_of_tile(v))
 
 
 def itemsize(t: Type) -> int:
@@ -147,6 +158,8 @@ class TaskLayouts:
     fused: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators of fma
     loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
     scanned: dict[Value, int] = field(default_factory=dict)  # along which axis
+    filled: set[Value] = field(default_factory=set)  # what a loop carries and fills with reductions
+    _kept: set[Value] = field(default_factory=set)  # from the layouts of dots
 
     def __post_init__(self) -> None:
         self._count_loops(self.region, 0)
@@ -158,8 +171,36 @@ class TaskLayouts:
                 self.given[o.attrs["layout"].shape] = o.attrs["layout"]
             if o.kind in (tile.scan, combine.scan_by):
                 self.scanned |= dict.fromkeys(o.operands, o.attrs["axis"])
+            if o.kind in LOOPS:
+                self._note_filled(o)
             if o.kind is smem.shared_store:
                 self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
+
+    def _note_filled(self, loop: Op) -> None:
+        """Tiles into which a loop without dots puts what it reduces of others.
+
+        They lie as the reductions leave it, spread over the threads that hold the same: a dot's accumulator,
+        which they are before or after the loop, would have it change hands in each iteration."""
+        body = loop.regions[-1]
+        if any(o.kind is tile.dot or is_issued(o) for o in walk(body)):
+            return
+        made = {v: o for o in body.ops if not o.regions for v in o.results}
+        for c in carried(loop):
+            behind = closure([c.yielded[-1]], lambda v: made[v].operands if v in made else ())
+            own = {c.params[-1]}  # with what follows from it
+            for o in body.ops:
+                if not own.isdisjoint(o.operands):
+                    own.update(o.results)
+            for v in behind:
+                wide = made.get(v)
+                if wide is None or wide.kind is not tile.broadcast:
+                    continue
+                line = made.get(wide.operands[0])
+                sums = made.get(line.operands[0]) if line else None
+                if sums is None or sums.kind is not tile.reduce or sums.result in own:
+                    continue
+                self.filled.update(c.all)
+                self.flow(wide.operands[0], v, partial(Layout.spread, shape=shape_of_tile(v)))
 
     def _count_loops(self, region: Region, n: int) -> None:
         for o in region.ops:
@@ -205,7 +246,14 @@ class TaskLayouts:
     def decide(self) -> None:
         """Every anchor in order of strength flows as far as nothing has been decided."""
         for strength, *_, v, layout in sorted(self.anchors, key=lambda a: a[:3]):
+            self._kept = self.filled if strength <= OPERAND else set()
+            if strength == OPERAND and self._is_cheaper_exchanged(v, layout):
+                continue
             self._flood(v, self._for_uses(v, layout) if strength == LOADED else layout)
+        for v in defined(self.region) if self.filled else ():
+            near = [self.layout[w] for w, _ in self.flows.get(v, ()) if w in self.layout]
+            if v in self.filled and near:
+                self._flood(v, near[0])
         rest = [v for v in defined(self.region) if tile_of(v.type) and v not in self.cheap]
         for v in sorted(rest, key=lambda v: -tile_of(v.type).size):  # type: ignore[union-attr]
             self._flood(v, self.default(v))
@@ -221,7 +269,7 @@ class TaskLayouts:
         pending = [v]
         for v in pending:
             for w, how in self.flows.get(v, ()):
-                if w in self.cheap or w in self.layout or w in found:
+                if w in self.cheap or w in self.layout or w in found or w in self._kept:
                     continue
                 there = how(found[v])
                 memory = self.loaded.get(w)
@@ -229,6 +277,25 @@ class TaskLayouts:
                     found[w] = there
                     pending.append(w)
         return found
+
+    def _is_cheaper_exchanged(self, v: Value, layout: Layout) -> bool:
+        """Is a dot's operand, of which several warps hold the same elements, cheaper computed by one of them
+        each, and exchanged?"""
+        own = shape_size(v) / layout.threads
+        if layout.registers <= own:
+            return False
+        reached = self._reached(v, layout)
+        if self.loaded.keys().isdisjoint(reached):
+            return False
+        words = itemsize(v.type) / 4
+        spent = 0.0
+        for w, x in reached.items():
+            made = self.facts.maker(w)
+            each = float(made is not None and made.kind.family is Family.POINTWISE)
+            if w in self.loaded:
+                each = WORD * itemsize(w.type) / 4
+            spent += each * max(0.0, x.registers - shape_size(w) / x.threads)
+        return spent > WORD * words * (own + layout.registers) + MEETING
 
     def _for_uses(self, v: Value, layout: Layout) -> Layout:
         """A layout for what is loaded: one for what it is scanned along, or that of a store of wider elements
