@@ -1,6 +1,7 @@
 """Layout: the laws of its algebra, on random layouts."""
 
 import math
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
