@@ -13,6 +13,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from tests.e2e.gemms import UNIFORM, WS, WS_ONE
+from tests.sass import disassembled, disassembler
 from warploom.ir.core import walk
 from warploom.ir.ops import mma, smem, tile, tma
 
@@ -261,3 +262,23 @@ def test_variables_named_as_a_tasks_own_are_not_hidden(knobs: dict[str, Any]) ->
     inner = set(re.findall(r"(?m)^    (?:const )?int (\w+) = ", body))  # at the head of a task
     assert outer, "the kernel has variables of its own"
     assert not outer & inner
+
+
+@wl.jit
+def sizes_of_zeros(out, x, f, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    row = tl.load(x + at)
+    tl.store(out + at, tl.abs(tl.where(row > 0, -0.0, row * row)).to(tl.int32, bitcast=True))
+    tl.store(out + BLOCK + pid, tl.abs(tl.where(pid > f, -0.0, 6.0)).to(tl.int32, bitcast=True))
+
+
+@pytest.mark.skipif(disassembler() is None, reason="no disassembler")
+def test_ptxas_does_not_drop_absolute_values() -> None:
+    """ptxas 13.5 drops the abs.f32 of a choice between -0.0 and what isn't negative (fuzz seed 201906)."""
+    x = road.filled(np.arange(-64, 64), np.float32)
+    out = road.array((128 + 4,), np.int32)
+    args = [out, x, 1]
+    road.check_equal(sizes_of_zeros, args, (4,), {"BLOCK": 128}, ("late",))
+    lines = disassembled(sizes_of_zeros.compile_for(*args, grid=(4,), BLOCK=128).cubin).splitlines()
+    assert sum("LOP3" in line and "0x7fffffff" in line for line in lines) == 2

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.e2e.test_long_arrays import BLOCK, LEFT, LONG, block, row, strided
+from tests.e2e.test_regressions import sizes_of_zeros
 from warploom.sim import oracle
 
 pytestmark = pytest.mark.gpu
@@ -106,3 +107,13 @@ def test_places_behind_two_to_the_31(kernel: Any, programs: int) -> None:
     y = torch.zeros(programs, BLOCK, dtype=torch.int8, device="cuda")
     kernel[programs,](x, y, x.numel(), LONG // BLOCK, BLOCK=BLOCK)
     assert torch.equal(y[-1, :LEFT], x[LONG:] + 1) and not y[:, LEFT:].any()
+
+
+def test_sizes_of_negative_zeros_have_no_sign() -> None:
+    x = torch.arange(-64, 64, device="cuda").float()
+    out = torch.zeros(128 + 4, device="cuda", dtype=torch.int32)
+    sizes_of_zeros[(4,)](out, x, 1, BLOCK=128)
+    found = out.view(torch.float32)
+    assert torch.equal(found[:128], torch.where(x > 0, 0.0, x * x))
+    assert found[128:].tolist() == [6.0, 6.0, 0.0, 0.0]
+    assert bool((out >= 0).all())

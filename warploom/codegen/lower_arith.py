@@ -31,10 +31,11 @@ PAIRED = {arith.add: "add", arith.sub: "sub", arith.mul: "mul"}
 # Functions of NVRTC's own on float; the double ones lose the f.
 FUNCTIONS = {
     **{kind: f"{kind.name}f" for kind in arith.MATH},
-    arith.exp2: "exp2_approx", arith.sqrt: "sqrt_approx", arith.rcp: "rcp_approx", arith.abs_: "fabsf",
+    arith.exp2: "exp2_approx", arith.sqrt: "sqrt_approx", arith.rcp: "rcp_approx", arith.abs_: "abs_f32",
     arith.sqrt_rn: "__fsqrt_rn",
 }  # fmt: skip
 DOUBLE = {
+    "abs_f32": "fabs",
     "exp2_approx": "exp2",
     "rcp_approx": "__drcp_rn",
     "sqrt_approx": "sqrt",
