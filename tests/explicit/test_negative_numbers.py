@@ -72,6 +72,12 @@ RINGS = {
         "-3",
         "0",
     ),
+    "a `while` that ends at a word, in one task at 200": (
+        f"t: int32 = 0\nwhile t < {WORD}:\n    q.load(g)\n    t = t + 5",
+        "t: int32 = 0\nwhile t < {}:\n    q.use()\n    t = t + 5",
+        f"min({WORD}, 200)",
+        WORD,
+    ),
 }
 
 

@@ -451,7 +451,9 @@ class Steering:
         return self.case(case.values, {i: self.divisor(i) for i in self.free})
 
     def allowed(self, i: int, n: int) -> list[int]:
-        """The numbers next to n that parameter i may have, as far as the variant knows."""
+        """The numbers next to n that variable i may have, as far as the variant knows."""
+        if i >= self.grid:
+            return [n]  # programs, or words of an array
         by, bounds = self.divisor(i), np.iinfo(dtype_of(self.func.params[i].type).numpy)
         below = n - n % by
         least = 0 if i in self.sizes else bounds.min
