@@ -235,7 +235,7 @@ class _Checker:
         """Where no recurrence was seen, runs the loop longer, in the program that ran it for longest:
         what steers it two and four times as large."""
         for loop, (_, case, program) in list(self._longest.items()):
-            for i in steering.variables:
+            for i in () if loop in self.whole else steering.variables:
                 for factor in (2, 4):
                     rank = self._longest[loop][0]
                     if self.report.failures or self.recurrences.period(loop) is not None:
