@@ -205,8 +205,8 @@ def argument(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
     return rng.choice(found)
 
 
-def data(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
-    """A word of memory: the first, or that of an iteration or a block."""
+def _some_word(rng: random.Random, place: Place, seen: Seen) -> tuple[str, Number, int]:
+    """A word in words, its place, and that place in the input."""
     places: list[tuple[str, Number, int]] = [("0", _zero, 0)]
     for loop in _late_loops(place, seen)[:1]:
         trips = seen.trips[place.loops[loop]]
@@ -214,7 +214,17 @@ def data(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
     if seen.programs > 1:
         places.append(("block", _block, rng.randrange(1, seen.programs)))
     name, at, k = rng.choice(places)
-    word, name = _word(at), f"words[{name}]"
+    return f"words[{name}]", at, k
+
+
+def _words(*words: tuple[int, int]) -> Setting:
+    return Setting(0, words)
+
+
+def data(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
+    """A word of memory: the first, or that of an iteration or a block."""
+    name, at, k = _some_word(rng, place, seen)
+    word = _word(at)
     masked = _made(arith.and_, word, 4)
     found = [
         Condition(f"{name} == 0", _made(arith.eq, word, 0), Setting(0, ((k, 1),))),
@@ -246,6 +256,72 @@ def both(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
 
 
 FAMILIES: dict[str, Family] = {**SINGLE, "both": both}
+
+
+# ---- signs
+
+
+def sign(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
+    """A word of memory or a number that is negative where the condition fails."""
+    return rng.choice([_negative_word, _negative_extra])(rng, place, seen)
+
+
+def _negative_word(rng: random.Random, place: Place, seen: Seen) -> Condition:
+    name, at, k = _some_word(rng, place, seen)
+    word = _word(at)
+    least = rng.choice([0, -2, -9])
+    exact, low = rng.choice([-1, -3]), rng.choice([-77, -2147483648])
+    return rng.choice(
+        [
+            Condition(f"{name} >= {least}", _made(arith.ge, word, least), _words((k, least - 1))),
+            Condition(f"{name} > {least}", _made(arith.gt, word, least), _words((k, low))),
+            Condition(f"{name} != {exact}", _made(arith.ne, word, exact), _words((k, exact))),
+        ]
+    )
+
+
+def _negative_extra(rng: random.Random, place: Place, seen: Seen) -> Condition:
+    least, exact = rng.choice([-1, -3, -9]), rng.choice([-1, -4])
+    return rng.choice(
+        [
+            Condition(f"extra > {least}", _made(arith.gt, _extra, least), Setting(least)),
+            Condition(f"extra >= {least}", _made(arith.ge, _extra, least), Setting(least - 70)),
+            Condition(f"extra != {exact}", _made(arith.ne, _extra, exact), Setting(exact)),
+        ]
+    )
+
+
+def together(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
+    """Two or three conditions joined by `and` and `or`, one at least of a sign, which all fail in one run."""
+    first, second = rng.sample([_negative_word, _negative_extra], 2)
+    others = [family(rng, place, seen) for family in rng.sample([late, block, second], 3)]
+    found = [first(rng, place, seen), *(c for c in others if c is not None)][
+        : rng.choice([2, 3, 3])
+    ]
+    found = rng.sample(found, len(found))
+    whole = found[0]
+    for c in found[1:]:
+        kind, word = rng.choice([(arith.and_, "and"), (arith.or_, "or")])
+        write, setting = _made(kind, whole.write, c.write), whole.setting.joined(c.setting)
+        whole = Condition(f"({whole.text} {word} {c.text})", write, setting)
+    return whole
+
+
+SIGNED: dict[str, Family] = {"sign": sign, "together": together}
+
+
+def always_of_signs(rng: random.Random, place: Place, seen: Seen) -> Condition | None:
+    """What holds of any word and number, negative ones as well."""
+    name, at, _ = _some_word(rng, place, seen)
+    masked = _made(arith.and_, _word(at), 3)
+    return rng.choice(
+        [
+            Condition(f"{name} >= -2147483648", _made(arith.ge, _word(at), -2147483648)),
+            Condition(f"({name} & 3) > -1", _made(arith.gt, masked, -1)),
+            Condition("extra >= -2147483648", _made(arith.ge, _extra, -2147483648)),
+            Condition("block > -1", _made(arith.gt, _block, -1)),
+        ]
+    )
 
 
 def always(rng: random.Random, place: Place, seen: Seen) -> Condition | None:

@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from tests.mutants.change import PROTOCOL, Mutant, put, words
 from tests.mutants.conditions import (
     FAMILIES,
+    SIGNED,
     Condition,
     Family,
     Place,
     Seen,
     always,
+    always_of_signs,
 )
 from warploom.check.dependence import EVENTS
 from warploom.ir.analysis import definitions, loops
@@ -40,12 +42,14 @@ Edit = Callable[[Condition], Func]
 Replacement = Callable[[Builder, Value, Op], None]  # of an op, by what depends on a condition
 
 
-def conditional(func: Func, seen: Sequence[Seen], seed: str = "") -> Iterator[Mutant]:
+def conditional(
+    func: Func, seen: Sequence[Seen], seed: str = "", signed: bool = False
+) -> Iterator[Mutant]:
     """All mutants under a condition: each place with a condition of each family, drawn by the seed and the
-    mutant's number.  seen: inputs in which the conditions flip."""
-    edits = _Edits(func)
-    for number, (site, family) in enumerate(edits.sites()):
-        name = next((n for n, f in FAMILIES.items() if f is family), "always")
+    mutant's number.  seen: inputs in which the conditions flip.  signed: the conditions ask for signs."""
+    families = (SIGNED, always_of_signs) if signed else (FAMILIES, always)
+    for number, (site, family) in enumerate(_Edits(func).sites(*families)):
+        name = next((n for n, f in families[0].items() if f is family), "always")
         rng = random.Random(f"{seed}/{number}")
         condition = _drawn(rng, family, site.place, seen)
         if condition is not None:
@@ -110,27 +114,29 @@ class _Edits:
         around = self.loops[inside[0]]
         return Place(self.numbers, self.words, self.extra, around[len(around) - depth :], self.made)
 
-    def sites(self) -> Iterator[tuple[Site, Family]]:
-        """Each change with each family that may decide it."""
-        whole = {n: f for n, f in FAMILIES.items() if n != "late"}
+    def sites(
+        self, families: Mapping[str, Family], harmless: Family
+    ) -> Iterator[tuple[Site, Family]]:
+        """Each change with each family that may decide it, or with what never leaves it out."""
+        whole = {n: f for n, f in families.items() if n != "late"}
         for region in _regions(self.tasks):
             for o in region.ops[:-1]:
                 beside = self.place(o)
                 if o.kind in CONDITIONAL and (not o.results or o.kind is task.ring_next):
                     only = Site("only if", o, beside, self._replaced(region, o, _kept_if))
-                    yield from ((only, f) for f in (*FAMILIES.values(), always))
+                    yield from ((only, f) for f in (*families.values(), harmless))
                 if o.kind in CONDITIONAL and not o.results:
                     again = Site("again unless", o, beside, self._replaced(region, o, _twice))
-                    yield from ((again, f) for f in FAMILIES.values())
+                    yield from ((again, f) for f in families.values())
                 if o.kind is control.for_ and _does_something(o):
                     fewer = Site(
                         "a trip less unless", o, beside, self._replaced(region, o, _fewer), True
                     )
-                    yield from ((fewer, f) for f in FAMILIES.values())
+                    yield from ((fewer, f) for f in families.values())
         for group in self._shared_loops():
             loop, beside = group[0], self.place(*(o.regions[0].ops[0] for o in group))
             empty = Site("all iterate only if", loop, beside, self._iterations(group), True)
-            yield from ((empty, f) for f in FAMILIES.values())
+            yield from ((empty, f) for f in families.values())
             if self.made.get(loop.operands[1]) in self.func.body.ops:
                 less = Site(
                     "a trip less for all unless", loop, self.outside, self._bound(loop), True

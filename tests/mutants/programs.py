@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from tests.mutants.change import Mutant, mutants
+from tests.mutants.conditions import Seen
 from tests.mutants.guards import conditional
 from tests.mutants.judge import Trial, seen_in, trial
 from warploom.check import Case
@@ -62,8 +63,16 @@ class Program:
     @cached_property
     def conditional(self) -> list[Mutant]:
         """Mutants that differ from it under a condition."""
-        seen = [seen_in(self.func, c) for c in (*self.cases, *self.far)]
-        return list(conditional(self.func, seen, self.name))
+        return list(conditional(self.func, self._seen, self.name))
+
+    @cached_property
+    def signed(self) -> list[Mutant]:
+        """The same, under conditions that fail where words and numbers are negative."""
+        return list(conditional(self.func, self._seen, f"{self.name}/signed", signed=True))
+
+    @cached_property
+    def _seen(self) -> list[Seen]:
+        return [seen_in(self.func, c) for c in (*self.cases, *self.far)]
 
     @cached_property
     def trials(self) -> list[Trial]:

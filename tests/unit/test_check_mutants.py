@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.mutants.__main__ import SAMPLE as KINDS
 from tests.mutants.__main__ import by, main
 from tests.mutants.change import Mutant
-from tests.mutants.conditions import FAMILIES
+from tests.mutants.conditions import FAMILIES, SIGNED
 from tests.mutants.judge import Judged, Trial, harm, judged
 from tests.mutants.page import page
 from tests.mutants.programs import PROGRAMS, program
@@ -57,6 +58,18 @@ def test_mutants_under_conditions_are_valid_and_of_all_families(name: str) -> No
         assert len(m.func.params) == len(program(name).func.params) + 2
 
 
+def test_mutants_under_signs_fail_where_something_is_negative() -> None:
+    made = program("gemm").signed
+    assert {m.family for m in made} == {*SIGNED, "always"}
+    for m in made:
+        verify(m.func)
+        setting = m.setting
+        negative = setting.extra < 0 or any(word < 0 for _, word in setting.words)
+        assert negative is (m.family != "always")
+    joint = [m.what for m in made if m.family == "together"]
+    assert any(" and " in text for text in joint) and any(" or " in text for text in joint)
+
+
 def test_every_event_of_the_protocol_comes_under_conditions() -> None:
     kinds = {m.kind.name for m in program("gemm").conditional if m.change == "only if"}
     assert kinds >= {
@@ -72,7 +85,7 @@ def one(name: str, change: str, op: str, family: str, condition: str = "") -> Mu
     """The first mutant under a condition of these."""
     return next(
         m
-        for m in program(name).conditional
+        for m in (*program(name).conditional, *program(name).signed)
         if (m.change, m.kind.name, m.family) == (change, op, family) and condition in m.what
     )
 
@@ -145,6 +158,8 @@ SAMPLE = (  # change, op, family, the condition, the data runs
     ("only if", "tma_store_wait", "block", "< 4", (-1,)),  # matters in a block that has a tile
     ("again unless", "mbarrier_arrive", "argument", "", (2, 3, 4, 5)),
     ("a trip less unless", "for", "data", "", (3, 5)),
+    ("only if", "mbarrier_arrive", "sign", "extra", (3, 4)),
+    ("only if", "mbarrier_wait", "sign", "words[", (3, 4)),
 )
 
 
@@ -165,6 +180,8 @@ def test_no_harmful_mutant_under_a_condition_is_proved(
         ("only if", "mbarrier_expect", "always", ""),
         ("only if", "fence_async", "always", "%"),  # a remainder is less than its divisor
         ("all tasks only if", "tasks", "argument", ""),
+        ("all tasks only if", "tasks", "sign", ""),
+        ("only if", "mbarrier_expect", "always", "-2147483648"),
     ],
 )
 def test_harmless_ones_are_proved(change: str, op: str, family: str, condition: str) -> None:
@@ -229,7 +246,7 @@ def test_the_page_counts_what_is_proved_of_harmful_and_harmless_ones() -> None:
 
 def test_a_run_judges_what_todays_checker_has_not(tmp_path: Path) -> None:
     name, log, file = "dual GEMM, store task", tmp_path / "mutants.jsonl", tmp_path / "page.md"
-    total = {kind: len(getattr(program(name), kind)) for kind in ("changed", "conditional")}
+    total = {kind: len(getattr(program(name), kind)) for kind in KINDS}
     rows = [
         row(i, "proved", what=f"{name}/{kind}", by=by(name))
         for kind, n in total.items()
