@@ -241,11 +241,13 @@ class Coverage:
 
     def _flip_all(self, pending: Sequence[Condition]) -> None:
         """Flips each condition within its share of the steps; then of what others left of theirs."""
-        end, before, was_cut = self.runs.taken + MOST_STEPS, -1, self.search.is_cut
-        while pending and before < self.runs.taken < end:
-            before, cut = self.runs.taken, list[Condition]()
+        runs, before, was_cut = self.runs, -1, self.search.is_cut
+        end, told = runs.taken + MOST_STEPS, runs.told + MOST_STEPS
+        while pending and before < runs.taken < end and runs.told < told:
+            before, cut = runs.taken, list[Condition]()
             for i, condition in enumerate(pending):
-                self.search.begin(max(0, end - self.runs.taken) // (len(pending) - i))
+                left = max(0, min(end - runs.taken, told - runs.told))
+                self.search.begin(left // (len(pending) - i))
                 self._flip(condition)
                 if self.report.failures:
                     return
