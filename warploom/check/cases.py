@@ -71,7 +71,7 @@ class Case:
         """As `simulate` takes them."""
         return dict(self.memory) or None
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...]:
         """Equal for cases with the same numbers and the same arrays, as long as these live."""
         return (

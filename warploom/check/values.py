@@ -40,6 +40,7 @@ class Values:
         self.func = dependence.func
         self.index = {p: i for i, p in enumerate(self.func.params)}
         self._meanings: dict[Op, tuple[Fn, list[np.dtype[Any]]]] = {}
+        self._known: dict[tuple[Value, Any], tuple[Any, Case]] = {}
         self.loop_of: dict[Value, Op] = {
             o.regions[0].params[0]: o for o in self.func.body.all_ops if o.kind is control.for_
         }
@@ -47,8 +48,14 @@ class Values:
     def __call__(self, v: Value, case: Case, given: Mapping[Value, Any] | None = None) -> Any:
         """A scalar at an input, in the first iteration of all loops (or where `given` says) of program 0;
         None where that can't be told."""
-        with np.errstate(all="ignore"):
-            return self._told(case, dict(given or {}), v, 0)
+        key = v, case.key
+        if given or key not in self._known:
+            with np.errstate(all="ignore"):
+                found = self._told(case, dict(given or {}), v, 0)
+            if given:
+                return found
+            self._known[key] = found, case  # with the case its arrays stay, and their ids
+        return self._known[key][0]
 
     def outcome(
         self, condition: Value, case: Case, given: Mapping[Value, Any] | None = None
