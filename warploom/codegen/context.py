@@ -15,7 +15,6 @@ import numpy as np
 from warploom.analysis.facts import facts_of
 from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, displaced, thread_formula
-from warploom.codegen.needed import is_view, needed_ops, operands, passing
 from warploom.codegen.registers import (
     BYTES,
     Array,
@@ -27,13 +26,20 @@ from warploom.codegen.registers import (
     per_word,
     splat,
 )
-from warploom.codegen.storage import Storage, Variable, assign_storage, registers_of
+from warploom.codegen.storage import (
+    Variable,
+    assign_storage,
+    needed_ops,
+    operands,
+    passing,
+    registers_of,
+)
 from warploom.codegen.text import Text, all_of, is_used
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.in_flight import finished_operands
 from warploom.ir.ops import arith, control
-from warploom.ir.types import Pointer, Scalar, Tile, Units, i32, i64
+from warploom.ir.types import Pointer, Scalar, Tile, Units, elem_of, i32, i64
 from warploom.layout import Layout
 from warploom.target import Target
 
@@ -84,7 +90,7 @@ class Emitter(Text):
         self.finished = finished_operands(func)
         self.operand_words: dict[Op, list[str]] = {}
         self.needed = needed_ops(func, bool(asked))
-        self.storage: Storage = assign_storage(func, self.needed.__contains__, is_view)
+        self.storage = assign_storage(func, self.needed)
         self.used = {v for o in self.needed for v in operands(o)}  # what something reads
         self.passing = passing(self.needed)
         self.program = host.Program(func.params, self.definitions)
@@ -134,9 +140,6 @@ class Emitter(Text):
         value = self.constants.get(v)
         return int(value) if isinstance(value, int) else None
 
-    def is_declared(self, variable: Variable) -> bool:
-        return bool(variable.name)
-
     def declare(self, variable: Variable) -> None:
         """Declares without a value."""
         v = variable.values[0]
@@ -149,7 +152,7 @@ class Emitter(Text):
                 variable.flag = self.name(f"{variable.name}_are_read")
                 self.line(f"bool {variable.flag};")
         else:
-            self.line(f"{c_type(scalar_elem(t))} {variable.name};")
+            self.line(f"{c_type(elem_of(t))} {variable.name};")
         self.bind(variable)
 
     def bind(self, variable: Variable) -> None:
@@ -161,14 +164,14 @@ class Emitter(Text):
         """A scalar result: `const int row = …;`, or an assignment to a variable of several values.
         is_mutable: it will be changed in place."""
         variable = self.storage.variables[v]
-        if self.is_declared(variable):
+        if variable.name:
             if text != variable.name:
                 self.line(f"{variable.name} = {text};")
             return
         variable.name = self.name(variable.hint)
         t = registers_of(v)
         assert t is not None
-        kind = c_type(scalar_elem(t))
+        kind = c_type(elem_of(t))
         if not is_mutable and not variable.is_mutable:
             kind = f"{kind} const" if isinstance(t, Pointer) else f"const {kind}"
         self.line(f"{kind} {variable.name} = {text};")
@@ -177,7 +180,7 @@ class Emitter(Text):
     def array(self, v: Value) -> Array:
         """The array of a tile result, declared if need be."""
         variable = self.storage.variables[v]
-        if not self.is_declared(variable):
+        if not variable.name:
             self.declare(variable)
         return self.array_of(variable)
 
@@ -250,7 +253,7 @@ class Emitter(Text):
             self.env[kept] = copy.whole
         else:
             name = self.env[kept] = self.name("kept")
-            self.line(f"const {c_type(scalar_elem(t))} {name} = {self.scalar(v)};")
+            self.line(f"const {c_type(elem_of(v.type))} {name} = {self.scalar(v)};")
         return kept
 
     def _same(self, a: Value, b: Value) -> bool:
@@ -413,11 +416,6 @@ def within(layout: Layout) -> Bools:
 def defined(text: Callable[[Emitter, Op], str]) -> Lowering:
     """Its result is a number: this expression."""
     return lambda e, o: e.define(o.result, text(e, o))
-
-
-def scalar_elem(t: Any) -> Any:
-    """The element of a scalar or pointer type."""
-    return t if isinstance(t, Pointer) else t.dtype
 
 
 def uniform(t: Tile, text: str) -> Regs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from warploom.analysis.occupancy import told_ctas
 from warploom.codegen import host
-from warploom.codegen.context import Address, Emitter, TaskFrame, scalar_elem
+from warploom.codegen.context import Address, Emitter, TaskFrame
 from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_tma import instruction_box
 from warploom.codegen.prelude import FILE_SCOPE, prelude
@@ -22,7 +22,7 @@ from warploom.ir.analysis import effects
 from warploom.ir.core import Func, Level, Op, Region, walk
 from warploom.ir.ops import arith, cluster, mbarrier, smem, task, tma
 from warploom.ir.registers import at_entry
-from warploom.ir.types import Barriers, Pointer, Scalar, TensorMap
+from warploom.ir.types import Barriers, Pointer, Scalar, TensorMap, elem_of
 from warploom.target import Target
 
 
@@ -349,4 +349,4 @@ def _declaration(p: host.Param, func: Func) -> str:
             return f"const __grid_constant__ TensorMap {p.name}"
         case host.DividerParam():
             return f"u64 {p.name}"
-    return f"{c_type(scalar_elem(func.params[p.arg].type))} {p.name}"
+    return f"{c_type(elem_of(func.params[p.arg].type))} {p.name}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from warploom.codegen import (
     lower_arith,
-    lower_asm,
     lower_atomics,
     lower_barriers,
     lower_boxes,
@@ -27,7 +26,7 @@ from warploom.codegen.context import Lowering
 from warploom.ir.core import OpKind
 
 _PARTS = (
-    lower_arith, lower_asm, lower_atomics, lower_barriers, lower_boxes, lower_casts, lower_combine,
+    lower_arith, lower_atomics, lower_barriers, lower_boxes, lower_casts, lower_combine,
     lower_control, lower_dots, lower_memory, lower_shared, lower_tiles, lower_tma, lower_unaligned,
     lower_wgmma,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warploom.codegen.context import Emitter, Lowering, defined, scalar_elem
+from warploom.codegen.context import Emitter, Lowering, defined
 from warploom.codegen.registers import c_type, read
 from warploom.ir import format
 from warploom.ir.core import Op, OpKind, Region, Value
@@ -18,7 +18,7 @@ def _for(e: Emitter, o: Op) -> None:
     e.parallel_assign(list(zip(carried, init, strict=True)))
     if o.attrs.get("unroll") is not None:
         e.line(f"#pragma unroll {o.attrs['unroll']}")
-    kind = c_type(scalar_elem(iv.type))
+    kind = c_type(elem_of(iv.type))
     e.open_scope()
     variable = e.storage.variables[iv]
     variable.name = name = e.name(iv.hint, "i")
@@ -46,7 +46,7 @@ def _if(e: Emitter, o: Op) -> None:
     then, other = o.regions
     c = e.scalar(o.operands[0])
     for v in o.results:  # both arms assign
-        if not e.is_declared(e.storage.variables[v]):
+        if not e.storage.variables[v].name:
             e.declare(e.storage.variables[v])
 
     def arm(head: str, r: Region) -> bool:

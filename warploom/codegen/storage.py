@@ -1,4 +1,4 @@
-"""Which values share one C variable.
+"""Which values share one C variable, and which ops are emitted at all.
 
 In SSA a loop-carried tile has four names: its initial value, the loop's parameter, the value yielded and
 the loop's result.  They have to be one array: a copy of an accumulator costs a register and a move an
@@ -13,13 +13,15 @@ views that of the scalars that they are made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from warploom.errors import InternalError
+from warploom.ir.analysis import must_run
 from warploom.ir.core import Func, Op, Region, Value
-from warploom.ir.ops import arith, control, mma, tile, unaligned
-from warploom.ir.types import InFlight, Pointer, Scalar, Tile, Units
+from warploom.ir.ops import arith, control, mma, smem, tile, tma, unaligned
+from warploom.ir.types import InFlight, Pointer, Scalar, Tile, Units, dtype_of
+from warploom.layout.choose import conversion
 
 # Results that are other names of their first operand's registers (convert_layout where it is free).
 VIEWS = frozenset({tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape})
@@ -67,12 +69,10 @@ def registers_of(v: Value) -> Tile | Scalar | Pointer | None:
     return None
 
 
-def assign_storage(
-    func: Func, needed: Callable[[Op], bool], is_view: Callable[[Op], bool]
-) -> Storage:
+def assign_storage(func: Func, needed: Container[Op]) -> Storage:
     """Variables of all values that the needed ops define.  Raises InternalError where an accumulator in
     flight would have to be copied inside a loop."""
-    scan = _Scan(needed, is_view)
+    scan = _Scan(needed)
     scan.region(func.body, [])
     scan.finish()
     merged = _merge(scan)
@@ -82,8 +82,8 @@ def assign_storage(
 class _Scan:
     """One walk in program order: intervals, copy edges and places."""
 
-    def __init__(self, needed: Callable[[Op], bool], is_view: Callable[[Op], bool]) -> None:
-        self.needed, self.is_view = needed, is_view
+    def __init__(self, needed: Container[Op]) -> None:
+        self.needed = needed
         self.at = 1
         self.start: dict[Value, int] = {}
         # For each value its reads: (time, spans of ops that can't run before this read).
@@ -126,14 +126,14 @@ class _Scan:
 
     def region(self, r: Region, loops: list[Op]) -> None:
         for o in r.ops:
-            if o.kind is not control.yield_ and not self.needed(o):
+            if o.kind is not control.yield_ and o not in self.needed:
                 continue
             self.op(o, loops)
 
     def op(self, o: Op, loops: list[Op]) -> None:
         self.at += 1
         p = self.at
-        if self.is_view(o):
+        if is_view(o):
             source = o.operands[0]
             self.roots[o.result] = self.roots.get(source, source)
             return
@@ -330,3 +330,60 @@ def _scopes(variables: dict[Value, Variable], scan: _Scan) -> dict[Op, list[Vari
         if first and len(first) > depth + 1:
             out.setdefault(first[depth], []).append(variable)
     return out
+
+
+def passing(needed: Iterable[Op]) -> frozenset[Value]:
+    """8-bit tiles that go from a slot to another one, or into a matrix instruction: nobody computes with
+    them, so they stay words."""
+    moves = (smem.shared_store, tile.dot)
+    loaded = {o.result for o in needed if o.kind is smem.shared_load}
+    read = {v for o in needed if o.kind not in moves for v in operands(o)}
+    return frozenset(v for v in loaded - read if dtype_of(v.type).bits == 8)
+
+
+def is_view(o: Op) -> bool:
+    """Is the op's result another name of its operand's registers?"""
+    if o.kind in VIEWS:
+        return True
+    if o.kind is tile.convert_layout:
+        source, result = o.operands[0].typed(Tile), o.result.typed(Tile)
+        return conversion(source.layout, result.layout).kind == "free"
+    if o.kind is tile.agree:
+        return not any(o.result.typed(Tile).layout.copies)
+    return False
+
+
+def needed_ops(func: Func, debug: bool) -> set[Op]:
+    """Ops with effects, and what they need on the device.  A tensor map needs nothing there: its view is
+    the host's."""
+    needed: set[Op] = set()
+    wanted: set[Value] = set()
+
+    def visit(r: Region, keep_yield: bool) -> None:
+        for o in reversed(r.ops):
+            if o.kind is control.yield_:
+                wanted.update(o.operands if keep_yield else ())
+                continue
+            has_effect = any(_has_effect(i, debug) for i in o.all_ops)
+            if not has_effect and not any(v in wanted for v in o.results):
+                continue
+            needed.add(o)
+            if o.kind is not tma.tensor_map:
+                wanted.update(o.operands)
+            for sub in reversed(o.regions):
+                visit(sub, True)
+
+    visit(func.body, False)
+    return needed
+
+
+def operands(o: Op) -> Iterator[Value]:
+    yield from o.operands
+    for r in o.regions:
+        yield from r.yielded
+
+
+def _has_effect(o: Op, debug: bool) -> bool:
+    if o.kind is control.assume or (o.kind is control.device_assert and not debug):
+        return False
+    return must_run(o) or o.kind is unaligned.prefetch_box

@@ -10,9 +10,8 @@ from typing import Any
 from warploom.eject import copies as copies  # its rows of the table
 from warploom.eject.expressions import DTYPE_NAMES
 from warploom.eject.flow import Flow, analyse
-from warploom.eject.names import Namer, depth_names
+from warploom.eject.names import Namer, depth_names, rings
 from warploom.eject.reroll import reroll
-from warploom.eject.rings import rings
 from warploom.eject.statements import Statements
 from warploom.eject.text import STEP, Block, Line, Node, Renderer, wrapped
 from warploom.errors import CompileError

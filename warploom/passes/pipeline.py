@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from warploom.analysis.single_trip import loops
+from warploom.analysis.trip_counts import single_trips
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
 from warploom.passes.placed.allocate_shared import allocate_shared
@@ -157,7 +157,7 @@ def _has_atomics(func: Func) -> bool:
 
 
 def _one_trip(func: Func, launch: Launch | None, target: Target) -> bool:
-    return launch is not None and launch.short and bool(loops(func, target))
+    return launch is not None and launch.short and bool(single_trips(func, target))
 
 
 def _choose_cluster(func: Func, road: Road) -> None:

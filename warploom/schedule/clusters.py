@@ -12,8 +12,8 @@ from math import prod
 from warploom.analysis.access import Accesses
 from warploom.analysis.data_split import RefusalError, Split
 from warploom.analysis.matrix_units import preferred
-from warploom.analysis.reduction_loops import NoReductionError, reduction_of
 from warploom.analysis.scalars import Numbers
+from warploom.analysis.shared_loops import NoReductionError, reduction_of
 from warploom.analysis.structure import Structure, structure_of
 from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import backward_slice, definitions, effects, sources

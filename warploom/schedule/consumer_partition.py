@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from warploom.analysis import ping_pong
 from warploom.analysis.data_split import AXES, RefusalError, Split
 from warploom.analysis.liveness import Peak, peak
 from warploom.analysis.matrix_units import takes_batches, unit_of, units_for
+from warploom.analysis.shared_loops import loop_over_tiles, why_not_alternate
 from warploom.errors import CompileError
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile
@@ -116,7 +116,7 @@ class ConsumerPartition:
         """The loop whose iterations the consumer groups take in turn; empty where they share tiles."""
         if self.context.knobs.ping_pong != "tiles":
             return ""
-        loop = ping_pong.loop_of(self.context.structure, self.context.dots)
+        loop = loop_over_tiles(self.context.structure, self.context.dots)
         why = self.why_not_ping_pong(loop)
         if why or loop is None:
             self.context.unmet(
@@ -141,7 +141,7 @@ class ConsumerPartition:
             return "there is one group"
         if self.context.knobs.num_ctas > 1:
             return "not yet in clusters, whose CTAs release each other's slots"
-        why: str | None = ping_pong.why_not(
+        why: str | None = why_not_alternate(
             loop, self.context.accesses, self.roles.demand, self.roles.mine
         )
         if why:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from warploom.analysis import single_trip
 from warploom.analysis.matrix_units import units_for
+from warploom.analysis.trip_counts import single_trips
 from warploom.errors import CompileError, SharedMemoryError
 from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
@@ -30,7 +30,6 @@ from warploom.schedule import (
 )
 from warploom.schedule.consumer_partition import partition_consumer
 from warploom.schedule.context import Context
-from warploom.schedule.limits import check_dot_types, check_limits
 from warploom.schedule.memory import (
     Memory,
     fillings,
@@ -50,7 +49,7 @@ from warploom.schedule.model import (
 )
 from warploom.schedule.resources import Headroom
 from warploom.schedule.stores import Stores
-from warploom.schedule.tasks import plan_tasks, with_stores
+from warploom.schedule.tasks import check_dot_types, check_limits, plan_tasks, with_stores
 from warploom.target import Target
 
 # Slots of the rings that a step with transpose warps waits for, before more staging: with two, a step lasts
@@ -353,7 +352,7 @@ def _plain(context: Context) -> Schedule:
     because = "it has no dot: there is nothing that a producer could run ahead of"
     roles.uniform(context, because, context.func.loc, "kernel")
     running, soon = prefetch.plans(context), prefetch.early(context)
-    walks = single_trip.loops(context.func, context.target)
+    walks = single_trips(context.func, context.target)
     if walks:
         why = "what a block loads twice is loaded once, and early"
         context.because(walks[0].id, "no loop in launches of one step of it", why)

@@ -22,8 +22,8 @@ from warploom.ir.types import DType, Tile, elem_of, shape_of
 from warploom.layout import transposing
 from warploom.schedule import rings
 from warploom.schedule.context import Context, named
-from warploom.schedule.direct_loads import why_direct
 from warploom.schedule.hints import ids, spelled
+from warploom.schedule.prefetch import why_direct
 from warploom.schedule.resources import Headroom, transpose_registers
 from warploom.target import Target
 

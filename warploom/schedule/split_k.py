@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from warploom.analysis.reduction_loops import NoReductionError, reduction_of
+from warploom.analysis.shared_loops import NoReductionError, reduction_of
 from warploom.schedule import forms
 from warploom.schedule.context import Context
 from warploom.schedule.model import SPLITS, Launch, Reason, Schedule, SplitK

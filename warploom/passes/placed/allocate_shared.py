@@ -1,7 +1,6 @@
 """Gives shared memory and mbarriers their byte offsets, named barriers their ids: WARP → PLACED.
 
-Order: after assign_layouts, whose conversions and reductions may need scratch (exchanges.py) and a barrier
-(named_barriers.py).
+Order: after assign_layouts, whose conversions and reductions may need scratch (exchanges.py) and a barrier.
 Changes: every kernel.
 
 Slots come first (those that start at multiples of 1024 bytes before the others), then mbarriers of 8 bytes.
@@ -32,8 +31,7 @@ from warploom.ir.core import Func, Level, Op, Region
 from warploom.ir.ops import mbarrier, smem, task
 from warploom.ir.types import Shared
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
-from warploom.passes.placed.exchanges import SUFFIX, is_scratch, with_exchanges
-from warploom.passes.placed.named_barriers import with_barriers
+from warploom.passes.placed.exchanges import SUFFIX, is_scratch, with_barriers, with_exchanges
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

@@ -13,14 +13,14 @@ after:   %cta = cta_rank()
          if(eq(%cta, 0)) do { store_box(%c, %sum, …) }
 
 Sums begin at zero in all CTAs but the first one, what grows in each iteration with what it has grown to
-there.  All that follows the loop CTA 0 does alone.  analysis/reduction_loops.py says which loop it is; parts
+there.  All that follows the loop CTA 0 does alone.  analysis/shared_loops.py says which loop it is; parts
 are added in the order of the ranks, so that a result is always the same.
 """
 
 from __future__ import annotations
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.reduction_loops import Reduction, reduction_of
+from warploom.analysis.shared_loops import Reduction, reduction_of
 from warploom.analysis.structure import Structure, structure_of
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Region, Value

@@ -37,9 +37,8 @@ from warploom.passes.tile.canonicalize.simplify import Simplifier
 from warploom.passes.warp.in_flight_dots import Dots
 from warploom.passes.warp.overlapped_dots import ConsumerLoop
 from warploom.passes.warp.ping_pong import ISSUE, OrderBarrier
-from warploom.passes.warp.pipelined_loop import PipelinedLoop
+from warploom.passes.warp.pipelined_loop import PipelinedLoop, ProducerLoop
 from warploom.passes.warp.prefetched_loads import PrefetchedLoop
-from warploom.passes.warp.ring_loop import ProducerLoop
 from warploom.passes.warp.skip_idle import REST
 from warploom.schedule.model import Schedule, TaskPlan
 from warploom.target import Target

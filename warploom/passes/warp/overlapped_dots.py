@@ -43,8 +43,7 @@ from warploom.ir.types import Scalar, Tile
 from warploom.passes.warp.loop_tail import Tail
 from warploom.passes.warp.mma_wait import place_wait
 from warploom.passes.warp.ping_pong import OrderBarrier
-from warploom.passes.warp.pipelined_loop import Copy, Values
-from warploom.passes.warp.ring_loop import RingLoop
+from warploom.passes.warp.pipelined_loop import Copy, RingLoop, Values
 from warploom.passes.warp.skip_idle import following
 from warploom.schedule.model import PipelinePlan
 

@@ -13,7 +13,7 @@ before (G replicas, all running all of it):     after:
                                                    store
                                                    cursor moved on by G - 1 iterations
 
-`Schedule.ping_pong_loop` names the loop; analysis/ping_pong.py tells that its iterations are
+`Schedule.ping_pong_loop` names the loop; analysis/shared_loops.py tells that its iterations are
 independent.
 
 The producer still fills the rings for all iterations in their order, so between two iterations of its own
