@@ -234,4 +234,83 @@ def tutorials() -> Iterator[Launch]:
             yield Launch(name, lambda meta=meta: _of_jit(of.attention, attended, (2, 2), meta))  # type: ignore[misc]
 
 
+def rows() -> Iterator[Launch]:
+    """Kernels without dots: rows, scans, gathers, recurrences, atomics."""
+    from corpus import plain_kernels as plain
+    from corpus import tutorials as of
+    from tests.e2e import test_deduplicate_loads as shared
+    from tests.e2e import test_rows as row
+    from tests.e2e import test_wide_rows as wide
+
+    def x(*shape: int, dtype: Any = np.float32) -> Any:
+        return np.zeros(shape, dtype)
+
+    n, long, i32 = 1000, 60000, np.int32
+    half, wide_row = x(4, n, dtype=BF16), x(2, long)
+    block, strips = {"BLOCK": 1024}, {"BLOCK": 65536, "num_warps": 4}
+    narrow = {"BLOCK": 256, "num_warps": 4}
+    launches: list[tuple[Any, list[Any], Any, dict[str, Any]]] = [
+        (plain.softmax_rows, [half, half.copy(), n], 4, block),
+        (plain.softmax_rows, [wide_row, wide_row.copy(), long], 2, strips),
+        (plain.layernorm_rows, [half, half[0], half[0], half.copy(), n], 4, block),
+        (plain.layernorm_rows, [wide_row, x(long), x(long), wide_row.copy(), long], 2, strips),
+        (plain.quantize, [wide_row, x(2, long, dtype=np.int8), x(2), long], 2, strips),
+        (plain.rms_norm, [half, half[0], half.copy(), 4, n], 2, {"ROWS": 2, **block}),
+        (plain.silu_mul, [x(4, 2 * n, dtype=BF16), half, n], (4, 1), block),
+        (plain.column_sums, [x(64, n), x(n), 64, n], 4, {"ROWS": 16, "BLOCK": 256}),
+        (plain.row_sums, [x(4, n), x(4), n], 4, narrow),
+        (plain.row_argmax, [x(4, n), x(4, dtype=i32), n], 4, block),
+        (plain.total, [x(n), x(1), n], 4, narrow),
+        (plain.histogram, [x(n, dtype=i32), x(64, dtype=i32), n], 4, narrow),
+        (plain.transpose, [x(64, 96), x(96, 64), 64, 96], (2, 3), {"ROWS": 32, "COLUMNS": 32}),
+        (plain.gather_rows, [half, x(4, dtype=i32), half.copy(), n], (4, 1), block),
+        (plain.cross_entropy, [x(4, n), x(4, dtype=i32), x(4), n], 4, narrow),
+        (plain.scale_bias, [x(64, n), x(n), x(64), x(64, n), 64, n], (4, 4), {"ROWS": 16, "BLOCK": 256}),
+        (row.scaled, [x(2, 640), 600, 640], 2, {"B": 256, "SHIFT": 0}),
+        (row.decayed, [x(5, 100), x(5, 100, dtype=BF16), x(5, 100), x(5, 100), 5], 2, {"COLUMNS": 100, "B": 64}),
+        (row.summed, [x(2, 512), x(2, 512), x(2, 512, dtype=np.int64)], 2, {"B": 512}),
+        (row.halved, [x(3, 768, dtype=BF16), x(3, 512, dtype=BF16), 768, 512, 1531], 6, {"COLUMNS": 512, "B": 256}),
+        (row.stepped, [x(16, 64), x(16, 16), x(16, 64), 11], 1, {"BT": 16, "COLUMNS": 64, "num_warps": 8}),
+        (row.found, [x(256), x(100), x(256, dtype=i32)], 2, {"N": 100, "B": 128}),
+        (shared.weighed, [x(512, dtype=i32), x(32, dtype=i32), x(512, dtype=i32), 512, 16, 0], 2, {"BLOCK": 256}),
+        (shared.looked_up, [x(4, dtype=i32), x(100, dtype=i32), x(4, 32, dtype=i32), 3], 1, {"ROWS": 4, "BLOCK": 32}),
+        (wide.standardized, [x(65536), x(65536), 65536], 1, {"B": 65536, "num_warps": 1}),
+        (of.softmax, [wide_row, wide_row.copy(), long, long, 2, long], 2, {"BLOCK_SIZE": 65536, "STAGES": 2}),
+    ]  # fmt: skip
+    for kernel, args, grid, how in launches:
+        name = f"{kernel.__name__}-{how.get('BLOCK', '')}"
+        yield Launch(name, lambda one=(kernel, args, grid, how): _of_jit(*one))  # type: ignore[misc]
+
+
+def _of_families(names: tuple[str, ...], most: int, how: Mapping[str, Any]) -> Iterator[Launch]:
+    """The first launches of each of these files of the corpus, with these knobs."""
+    from corpus import catalog
+
+    seen = dict.fromkeys(names, 0)
+    for case in catalog.everything():
+        family = Path(case.kernel.fn.__code__.co_filename).stem
+        if seen.get(family, most) < most:
+            seen[family] += 1
+            of = case.kernel, case.args, case.grid, {**case.meta, **case.knobs, **how}
+            yield Launch(f"{case.name}-{how}", lambda of=of: _of_jit(*of))  # type: ignore[misc]
+
+
+def in_order() -> Iterator[Launch]:
+    """Dots of others by instructions that read registers, on few warps."""
+    from tests.e2e.test_register_pressure import arguments, summed
+
+    how = {"matrix_unit": "mma.sync", "num_consumer_groups": 0, "num_warps": 4}
+    yield from _of_families(("attention", "serving", "decoding", "states"), 3, how)
+    yield Launch("summed", lambda: _of_jit(summed, arguments(), 1, {**how, "num_warps": 1}))
+
+
+def in_clusters() -> Iterator[Launch]:
+    """Products of others divided among CTAs, by the rows and columns of their tiles or by K."""
+    names = "plain", "batched", "described_gemms", "formats", "several", "around"
+    for how in ({"num_ctas": 2}, {"split_k": 2}):
+        yield from _of_families(names, 3, {**how, "num_consumer_groups": 1})
+
+
 PARTS = {f.__name__: f for f in (eject, library, scripts, lessons, corpus, tutorials)}
+# What the pages of the checker do not count.
+FURTHER = {f.__name__: f for f in (rows, in_order, in_clusters)}
