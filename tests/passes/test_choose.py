@@ -158,6 +158,20 @@ def test_a_ring_has_no_more_slots_than_are_filled(groups: int) -> None:
     assert ring.depth > 2 if groups else ring.depth == 2
 
 
+@pytest.mark.parametrize(
+    ("slots", "ahead"), [(1, ()), (2, (("loop0.0", 1),)), (4, (("loop0.0", 3),))]
+)
+def test_loads_of_a_uniform_kernel_run_ahead_by_the_slots_but_one(
+    slots: int, ahead: object
+) -> None:
+    """Of the loop that multiplies; the loop around it, over tiles, has no loads of its own."""
+    text = kernels.gemm(128, 128, 64)
+    schedule = chosen(text, num_consumer_groups=0, num_stages=slots)
+    assert [c.depth for c in schedule.channels] == [slots]
+    assert schedule.prefetched == ahead
+    assert chosen(text, num_consumer_groups=1).prefetched == ()
+
+
 def test_rings_of_nested_loops_have_depths_of_their_own() -> None:
     text = kernels.attention().replace(
         "for(%first, %tiles, %programs)", "for(%first, %tiles, %programs) {num_stages=2}"

@@ -313,13 +313,9 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     soon = prefetch.early_between_dots(context, in_rings | elsewhere)
     late = any(c.depth > 1 for c in channels)
     if any(partition.unit(o).is_async for o in context.dots):
-        context.because(
-            "kernel",
-            f"{int(late)} step's dots in flight",
-            "the slot of the step before is released while the next step runs"
-            if late
-            else "a ring of one slot is drained each step",
-        )
+        released = "the slot of the step before is released while the next step runs"
+        why = released if late else "a ring of one slot is drained each step"
+        context.because("kernel", f"{int(late)} step's dots in flight", why)
     schedule = Schedule(
         tile_hash=tile_hash(context.func),
         specialized=specialized,
@@ -331,6 +327,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         dots_in_flight=int(late),
         pipelines=(*overlaps, *running),
         hoisted_loads=soon,
+        prefetched=() if specialized else prefetch.distances(context, who.loading, channels),
         delayed_reductions=consumer.deferred(context, partition, overlaps),
         hoisted_operands=consumer.held_operands(context, who, partition, registers),
         few_registers=context.headroom.few_registers

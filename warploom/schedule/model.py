@@ -356,6 +356,9 @@ class Schedule:
     ping_pong_loop: str = ""  # the consumer's replicas take its iterations in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
     hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
+    prefetched: tuple[
+        tuple[str, int], ...
+    ] = ()  # (loop, iterations that its rings run ahead), uniform
     hoisted_operands: tuple[str, ...] = ()  # loops before which dots' fixed operands are loaded
     few_registers: bool = False  # ptxas spilled: slots are read anew, ops ordered by what they hold
     single_trip_loop: str = ""  # launches that run it exactly once take a variant without it

@@ -33,7 +33,7 @@ from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import rings
 from warploom.schedule.context import Context, named
-from warploom.schedule.model import PipelinePlan
+from warploom.schedule.model import ChannelPlan, PipelinePlan
 
 # ---- hoisted and prefetched
 
@@ -115,6 +115,24 @@ def _movable(context: Context, o: Op, loop: Op) -> bool:
 def _passes(context: Context, o: Op) -> bool:
     """Is o a load of memory that nobody writes?"""
     return o.loads and not o.attrs.get("volatile") and o not in context.aliased
+
+
+def distances(
+    context: Context, loading: Callable[[Op], bool], channels: Sequence[ChannelPlan]
+) -> tuple[tuple[str, int], ...]:
+    """By how many iterations the loads of a uniform kernel's loops run ahead: one less than the shallowest
+    ring that steps in a loop has slots.  Not at all those of a loop with such a one inside, or where loads
+    take numbers from memory, once an iteration.  loading: does what loads run the op?"""
+    named = {o.id: o for o in context.ops}
+    around = context.structure.loops
+    slots: dict[Op, int] = {}
+    for c in channels:
+        for loop in (x for site in c.sites for x in around(named[site[0]])[:1]):
+            slots[loop] = min(c.depth, slots.get(loop, c.depth))
+    given = (o for o in context.ops if o.kind is tile.atomic or o.attrs.get("volatile"))
+    held = {p for o in (*slots, *filter(loading, given)) for p in around(o)}
+    ahead = (o for o in context.ops if o in slots and o.kind is control.for_ and o not in held)
+    return tuple((o.id, slots[o] - 1) for o in ahead if slots[o] > 1)
 
 
 def early(context: Context) -> tuple[str, ...]:

@@ -59,6 +59,10 @@ class Roles:
         """Does the task of the dots run op o?"""
         return "use" in self.demand.tasks.get(o, ())
 
+    def loading(self, o: Op) -> bool:
+        """Does the task of the loads run op o?"""
+        return "load" in self.demand.tasks.get(o, ())
+
     def warp_groups(self, replicas: int) -> int:
         """Warp groups of the program, where so many run the dots."""
         return replicas + 1 + bool(self.forwards) if self.specialized else replicas

@@ -11,9 +11,9 @@ before (two regions, a ring of d slots):   after (one):
                                                   mbarrier_wait(%empty); cp_async(…)
 
 Both regions are copies of one program, so their loops and ifs correspond by id.  Innermost loops of loads
-are software-pipelined (pipelined_loop.py): loads are stage 0, uses stage 1, as many iterations later as the
-ring has slots but one.  Around them the two copies are merged block by block, loads before uses.  The loads
-keep their own carried values (cursors, advanced addresses): they are that many iterations ahead.
+are software-pipelined (pipelined_loop.py): loads are stage 0, uses stage 1, as many iterations later as
+`Schedule.prefetched` says.  Around them the two copies are merged block by block, loads before uses.  The
+loads keep their own carried values (cursors, advanced addresses): they are that many iterations ahead.
 A ring of one slot can't run ahead: loads come before uses in the same iteration.  Where constants say that a
 loop has no more iterations than its rings have slots, all its loads come before it.
 
@@ -37,7 +37,7 @@ from warploom.errors import InternalError
 from warploom.ir import build, engines
 from warploom.ir.analysis import definitions, is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, smem, task, tile
+from warploom.ir.ops import arith, control, smem, task
 from warploom.ir.rewrite import (
     clone_op,
     rewrite,
@@ -49,32 +49,32 @@ from warploom.ir.rewrite import (
 )
 from warploom.ir.types import dtype_of
 from warploom.passes.warp.pipelined_loop import PipelinedLoop, Values
+from warploom.schedule.model import Schedule
 
 
-def fuse_tasks(func: Func) -> Func:
+def fuse_tasks(func: Func, schedule: Schedule) -> Func:
     """See the module's docstring."""
-    made = definitions(func.body)
-    return rewrite_tasks(func, lambda o: _tasks(o, made))
+    fuser = _Fuser({}, definitions(func.body), dict(schedule.prefetched))
+
+    def tasks(o: Op) -> Op:
+        if len(o.regions) != 2:
+            raise InternalError("a uniform kernel has one task and the loads fused into it")
+        attrs = {k: v[:1] if isinstance(v, tuple) else v for k, v in o.attrs.items()}
+        return o.with_(attrs=attrs, regions=(_merge(*o.regions, fuser),))
+
+    return rewrite_tasks(func, tasks)
 
 
-def _tasks(o: Op, made: Mapping[Value, Op]) -> Op:
-    if len(o.regions) != 2:
-        raise InternalError("a uniform kernel has one task and the loads fused into it")
-    attrs = {k: v[:1] if isinstance(v, tuple) else v for k, v in o.attrs.items()}
-    return o.with_(attrs=attrs, regions=(_merge(*o.regions, made),))
-
-
-def _merge(main: Region, loads: Region, made: Mapping[Value, Op]) -> Region:
+def _merge(main: Region, loads: Region, fuser: _Fuser) -> Region:
     """One task's region: a replica id that both use is made once."""
     ids = [o for r in (main, loads) for o in r.ops if o.kind is task.replica_id]
     b = Builder()
-    env: dict[Value, Value] = {}
     if ids:
         b.append(ids[0])
-        env = {o.result: ids[0].result for o in ids[1:]}
+        fuser.env = {o.result: ids[0].result for o in ids[1:]}
     main_ops = [o for o in main.ops[:-1] if o not in ids]
     load_ops = [o for o in loads.ops[:-1] if o not in ids]
-    _Fuser(env, made).block(main_ops, load_ops, b)
+    fuser.block(main_ops, load_ops, b)
     control.yield_(b)
     fused = b.region()
     by_group = any(engines.WAITED.get(o.kind) == "copies" for o in walk(fused))
@@ -93,10 +93,12 @@ def _without_phase(o: Op, b: Builder) -> Sequence[Value] | None:
 
 @dataclass(eq=False)
 class _Fuser:
-    """`env` maps values of the loads' copy that were replaced.  made: the ops that make values."""
+    """`env` maps values of the loads' copy that were replaced.  made: the ops that make values.  distances:
+    of loops, as the schedule says."""
 
     env: dict[Value, Value]
     made: Mapping[Value, Op]
+    distances: Mapping[str, int]
 
     # ---- merging blocks
 
@@ -137,7 +139,7 @@ class _Fuser:
 
     def both(self, main: Op, loads: Op, b: Builder) -> None:
         """The two copies of a loop or an if as one."""
-        ahead = _ahead(loads) if main.kind is control.for_ else 0
+        ahead = self.distances.get(main.id, 0)
         by_group = any(o.kind in engines.CLOSED for r in loads.regions for o in walk(r))
         if ahead and not by_group and self.trips(main) <= ahead + 1:
             self.copy(loads, b)
@@ -278,17 +280,3 @@ def _partner(o: Op, ops: Sequence[Op]) -> Op | None:
     if not o.regions or not o.id:
         return None
     return next((x for x in ops if x.id == o.id and x.kind is o.kind), None)
-
-
-def _ahead(loop: Op) -> int:
-    """By how many iterations the loads of this loop may run ahead: not at all where a loop inside it
-    loads as well (that one does) or where it gets numbers from memory, else one less than the shallowest
-    ring that steps in it."""
-    (body,) = loop.regions
-    nested = [o for o in body.all_ops if o.kind in control.LOOPS]
-    if any(o.kind is task.ring_next for x in nested for o in x.all_ops):
-        return 0
-    if any(o.kind is tile.atomic or o.attrs.get("volatile") for o in walk(body)):
-        return 0  # once an iteration, by both
-    depths = [o.attrs["depth"] for o in walk(body) if o.kind is task.ring_next]
-    return min(depths, default=1) - 1
