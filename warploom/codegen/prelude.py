@@ -6,6 +6,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+from warploom.ir.analysis import closure
+
 
 @cache
 def _paragraphs() -> tuple[tuple[str, str, str], ...]:
@@ -28,17 +30,23 @@ def _paragraphs() -> tuple[tuple[str, str, str], ...]:
     return tuple(out)
 
 
+@cache
+def _uses() -> dict[str, frozenset[str]]:
+    """Name of a definition -> all that its text uses, transitively, itself among them."""
+    direct: dict[str, set[str]] = {}
+    for _, name, text in _paragraphs():
+        direct.setdefault(name, set()).update(_words(text))
+    return {name: frozenset(closure([name], lambda n: direct.keys() & direct[n])) for name in direct}
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
 def prelude(text: str) -> dict[str, list[str]]:
     """The definitions that `text` uses, transitively, in the prelude's order, by section."""
-    found: set[str] = set()
-    pending = [text]
-    while pending:
-        now = pending.pop()
-        words = set(re.findall(r"\w+", now))
-        for _, name, paragraph in _paragraphs():
-            if name in words and name not in found:
-                found.add(name)
-                pending.append(paragraph)
+    uses = _uses()
+    found = set().union(*(uses[name] for name in uses.keys() & _words(text)))
     sections: dict[str, list[str]] = {"types": [], "functions": []}
     for section, name, paragraph in _paragraphs():
         if name in found:

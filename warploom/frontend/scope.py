@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import enum
 import types
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +36,26 @@ Scope = dict[str, Binding]
 
 def assigned_names(body: Iterable[ast.stmt]) -> set[str]:
     """Names that some statement assigns, at any depth."""
-    found, todo = set[str](), list[Any](body)
-    for node in todo:  # which grows on the way
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.AST | list):
-            todo += node if isinstance(node, list) else vars(node).values()
+    return set().union(*map(_assigned, body))
+
+
+_known: weakref.WeakKeyDictionary[ast.stmt, set[str]] = weakref.WeakKeyDictionary()
+
+
+def _assigned(statement: ast.stmt) -> set[str]:
+    """Those that one statement assigns: looked for once, as loops stand in loops and kernels are translated
+    several times."""
+    found = _known.get(statement)
+    if found is None:
+        found, todo = set(), list(ast.iter_child_nodes(statement))
+        for node in todo:  # which grows on the way
+            if isinstance(node, ast.stmt):
+                found |= _assigned(node)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            else:
+                todo += ast.iter_child_nodes(node)
+        _known[statement] = found
     return found
 
 
