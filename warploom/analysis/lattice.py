@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from warploom.ir.types import DType
@@ -76,6 +77,7 @@ class Interval(NamedTuple):
         return Interval(low, high, self.divisor)
 
 
+@cache
 def limits_of(dtype: DType) -> Interval:
     """All integers of an integer dtype."""
     return Interval(*range_of(dtype))

@@ -7,6 +7,8 @@ rows have a length that is no power of two they need not be; then the expression
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -89,20 +91,22 @@ def _linear(table: Ints, needed: Bools) -> tuple[str, set[str]] | None:
         # A bit that alone leads out of the tile does so in company as well: any constant will do.
         values = [int(table[at]) if needed[at] else base for at in ones]
         parts = [v ^ base if xor else v - base for v in values]
-        if np.array_equal(_rebuilt(base, parts, bits, warps, xor)[needed], table[needed]):
+        if np.array_equal(_rebuilt(base, parts, warps, xor)[needed], table[needed]):
             text = _text(base, parts, bits, warps, xor)
             return text, {name for (name, _), v in zip(bits, parts, strict=True) if v}
     return None
 
 
-def _rebuilt(
-    base: int, parts: list[int], bits: list[tuple[str, int]], warps: int, xor: bool
-) -> Ints:
-    index = {"lane": np.arange(32)[None, :], "warp": np.arange(warps)[:, None]}
-    total = np.full((warps, 32), base, np.int64)
-    for (name, b), v in zip(bits, parts, strict=True):
-        term = ((index[name] >> b) & 1) * v
-        total = total ^ term if xor else total + term
+@cache
+def _bits(warps: int) -> Ints:
+    """(bits of the lane, then of the warp, warps, 32): what each is for every thread."""
+    thread = np.arange(32 * warps).reshape(warps, 32)
+    return (thread >> np.arange(4 + warps.bit_length())[:, None, None]) & 1
+
+
+def _rebuilt(base: int, parts: list[int], warps: int, xor: bool) -> Ints:
+    terms: Ints = _bits(warps) * np.array(parts, np.int64)[:, None, None]
+    total: Ints = base ^ np.bitwise_xor.reduce(terms) if xor else base + terms.sum(0)
     return total
 
 

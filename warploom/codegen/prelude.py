@@ -36,7 +36,9 @@ def _uses() -> dict[str, frozenset[str]]:
     direct: dict[str, set[str]] = {}
     for _, name, text in _paragraphs():
         direct.setdefault(name, set()).update(_words(text))
-    return {name: frozenset(closure([name], lambda n: direct.keys() & direct[n])) for name in direct}
+    return {
+        name: frozenset(closure([name], lambda n: direct.keys() & direct[n])) for name in direct
+    }
 
 
 def _words(text: str) -> set[str]:

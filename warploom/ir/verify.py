@@ -8,7 +8,7 @@ asked again.  A violation is a bug of ours: InternalError with op, location, rul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from warploom.errors import InternalError
@@ -74,12 +74,14 @@ def _structure(func: Func) -> Iterator[Violation]:
     bound: set[Value] = set()
     scope: set[Value] = set()
 
-    def bind(values: tuple[Value, ...], o: Op | None) -> Iterator[Violation]:
+    def bind(values: tuple[Value, ...], o: Op | None) -> Sequence[Violation]:
+        wrong: Sequence[Violation] = ()
         if not bound.isdisjoint(values) or len(set(values)) < len(values):
             twice = (v for i, v in enumerate(values) if v in bound or v in values[:i])
-            yield from (Violation(o, f"%{v.hint}: {v.type} is defined twice") for v in twice)
+            wrong = [Violation(o, f"%{v.hint}: {v.type} is defined twice") for v in twice]
         bound.update(values)
         scope.update(values)
+        return wrong
 
     def region(r: Region, owner: Op | None) -> Iterator[Violation]:
         yield from bind(r.params, owner)
