@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from corpus import (
     around,
@@ -50,3 +51,9 @@ def everything() -> Iterator[Case]:
     yield from cases()
     for family, builds in ATTENDING.items():
         yield from named(builds, family)
+
+
+@cache
+def by_name() -> Mapping[str, Case]:
+    """All by their names, made once; who runs one works on copies of its arrays."""
+    return {case.name: case for case in everything()}

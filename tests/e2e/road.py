@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import zlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,22 +14,13 @@ import warploom as wl
 from corpus.arrays import GUARD, around
 from corpus.arrays import array as array
 from corpus.arrays import filled as filled
+from tests.orders import ORDERS as ORDERS
+from tests.orders import default_orders as default_orders
 from warploom.ir.core import SEQUENTIAL, Level
 from warploom.runtime.args import fields_of
 from warploom.runtime.compiled import CompiledKernel
 from warploom.sim.machine import simulate
 from warploom.sim.oracle import run
-
-ORDERS = ("late", "early", "seeded")
-
-
-def default_orders() -> Sequence[str]:
-    """The orders of events that a test tries where it names none: one of ORDERS, by the test's name, so that
-    many tests try each; all in `make test-all` (TESTS_ORDERS=all)."""
-    name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]  # without the phase
-    if not name or os.environ.get("TESTS_ORDERS") == "all":
-        return ORDERS
-    return (ORDERS[zlib.crc32(name.encode()) % len(ORDERS)],)
 
 
 def clone(value: Any) -> Any:
@@ -88,16 +78,15 @@ def check_equal(
     args: Sequence[Any],
     grid: Any,
     meta: dict[str, Any],
-    orders: Sequence[str] | None = None,
+    orders: Sequence[str] = ORDERS,
     levels: bool = False,
 ) -> tuple[CompiledKernel, list[Any]]:
-    """PLACED in each order (None: `default_orders()`) computes, bit for bit, what TILE computes; with `levels` every
-    level.
+    """PLACED computes, bit for bit, what TILE computes, in the `default_orders` of these; with `levels` every level.
 
     (the variant, the arguments after the oracle)"""
     compiled = compile_for(kernel, args, grid, meta)
     expected = expected_of(compiled, args, grid)
-    for order in orders or default_orders():
+    for order in default_orders(orders):
         same(expected, simulated(compiled, args, grid, order), f"PLACED, {order}")
     if levels:
         for name, at_level in _runs(compiled):
@@ -109,10 +98,11 @@ def check_equal(
 
 def _runs(compiled: CompiledKernel) -> list[tuple[str, Callable[[list[Any], Any], Any]]]:
     """What every step of the road that can be run does to arguments."""
+    steps = compiled.lowered.steps
     found: list[tuple[str, Callable[[list[Any], Any], Any]]] = [
         (f"after {name}", partial(run, func))
-        for name, func in compiled.lowered.steps
-        if func.level in SEQUENTIAL
+        for (_, before), (name, func) in itertools.pairwise(steps)
+        if func.level in SEQUENTIAL and func is not before
     ]
     return [*found, ("WARP", partial(simulate, compiled.lowered.at(Level.WARP), seed=2))]
 

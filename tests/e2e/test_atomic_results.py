@@ -10,6 +10,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from tests.pairwise import diagonals
 from warploom.check import Verdict
 from warploom.ir.ops import smem, tile
 
@@ -56,11 +57,14 @@ def both(kernel: Any, args: list[Any], **how: Any) -> tuple[list[list[Any]], Any
     return runs, compiled
 
 
-@pytest.mark.parametrize("dtype,fn", CASES)
-@pytest.mark.parametrize("block,warps", [(1, 4), (16, 1), (24, 4), (64, 4), (64, 8)])
+BLOCKS = [(1, 4), (16, 1), (24, 4), (64, 4), (64, 8)]  # and warps
+
+
+@pytest.mark.parametrize(("case", "shape"), diagonals(3, CASES, BLOCKS), ids=str)
 def test_all_that_hold_an_element_get_its_old_value(
-    dtype: str, fn: str, block: int, warps: int
+    case: tuple[str, str], shape: tuple[int, int]
 ) -> None:
+    (dtype, fn), (block, warps) = case, shape
     c = np.arange(block).astype(DTYPES[dtype])
     n = block - block // 4
     args = [c, np.full(block, 99, c.dtype), n]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,11 @@ def multiplies(target: str, name: str) -> bool:
     return target != "sm_80" or not name.endswith(("e4m3", "e5m2"))
 
 
+def on(n: int, chips: list[str]) -> list[Any]:
+    """Each n-th case of each chip, and all in thorough tests."""
+    return [p for p in diagonals(n, [*CASES], chips) if multiplies(p.values[1], p.values[0])]
+
+
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("name", CASES)
 def test_every_form(name: str, tmp_path: Path) -> None:
@@ -38,10 +44,7 @@ def test_every_form(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [p for p in diagonals(2, list(CASES), CHIPS[1:]) if multiplies(p.values[1], p.values[0])],
-)
+@pytest.mark.parametrize(("name", "target"), on(3, CHIPS[1:]))
 def test_every_chip(name: str, target: str) -> None:
     case = CASES[name]()
     made = compiled(case, target)
@@ -54,11 +57,9 @@ def test_every_chip(name: str, target: str) -> None:
     assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("target", CHIPS)
-def test_they_are_assembled(target: str) -> None:
-    for name in CASES:
-        if multiplies(target, name):
-            assert compiled(CASES[name](), target).resources.spill_bytes == 0, name
+@pytest.mark.parametrize(("name", "target"), on(3, CHIPS))
+def test_they_are_assembled(name: str, target: str) -> None:
+    assert compiled(CASES[name](), target).resources.spill_bytes == 0
 
 
 def test_it_is_told() -> None:

@@ -17,6 +17,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from tests.orders import default_orders
 from warploom import target as targets
 from warploom.check import check
 from warploom.codegen.emit import emit
@@ -105,7 +106,7 @@ def simulated_is_written(found: Lowered, args: list[Any], grid: tuple[int, int, 
     expected = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
     run(found.written, expected, grid)
     assert any(np.any(x) for x in expected if isinstance(x, np.ndarray))
-    for order in ("late", "early", "seeded"):
+    for order in default_orders(("late", "early", "seeded")):
         copies = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
         simulate(found.placed, copies, grid, order=order, seed=3)
         road.same(expected, copies, order)
@@ -240,7 +241,7 @@ def test_an_explicit_kernel_runs_on_it() -> None:
     x, y = np.arange(160 * 32, dtype=np.float32).reshape(160, 32), np.zeros((160, 32), np.float32)
     found = script(Handed(), 160, x, y)
     assert phases(found.placed)[-1].attrs["warps"] == (2, 2)
-    for order in ("late", "early", "seeded"):
+    for order in default_orders(("late", "early", "seeded")):
         y[...] = 0
         simulate(found.placed, [160, x, y], (1, 1, 1), order=order, seed=2)
         np.testing.assert_array_equal(y, 2 * x)

@@ -24,6 +24,7 @@ from tests.e2e.gemms import (
 )
 from tests.errors.kernels import matmul
 from tests.examples import examples
+from tests.orders import default_orders
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -44,12 +45,17 @@ def check(
 
 
 def paired(cases: list[Any]) -> list[Any]:
-    """Each case with two of the knobs, all knobs in turn."""
+    """Each case with two of the knobs, all knobs in turn; one of the two is thorough."""
     names = itertools.cycle(KNOBS)
     return [
-        pytest.param(case, KNOBS[name], id=f"{case[0] if isinstance(case, tuple) else case}-{name}")
-        for case in cases
-        for name in itertools.islice(names, 2)
+        pytest.param(
+            case,
+            KNOBS[name],
+            id=f"{case[0] if isinstance(case, tuple) else case}-{name}",
+            marks=() if j == i // (len(KNOBS) // 2) % 2 else pytest.mark.thorough,
+        )
+        for i, case in enumerate(cases)
+        for j, name in enumerate(itertools.islice(names, 2))
     ]
 
 
@@ -126,7 +132,7 @@ def test_random_data(case: Gemm, name: str) -> None:
     args = case.args(a, b, c)
     meta = {**case.meta, **KNOBS[name]}
     compiled = road.compile_for(case.jit, args, case.programs, meta)
-    for order in ("late", "seeded"):
+    for order in default_orders(("late", "seeded")):
         found = road.simulated(compiled, args, case.programs, order)[2]
         gemms.assert_close(found, a, b, case.out)
     gemms.assert_close(road.expected_of(compiled, args, case.programs)[2], a, b, case.out)

@@ -26,7 +26,7 @@ def compiled_for(case: Case, **knobs: Any) -> Any:
     return case.kernel.compile_for(*case.args, grid=case.grid, **case.meta, **given)
 
 
-@pytest.mark.parametrize("name", every(2, [*CASES]))
+@pytest.mark.parametrize("name", every(3, [*CASES]))
 def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     case = CASES[name]()
     judging.judge(case, "auto", tmp_path)
@@ -77,7 +77,7 @@ def test_a_dot_that_a_warp_group_fills_goes_to_the_warp_group(dtype: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "groups"), diagonals(2, ["80x64", "16x256", "200x64", "e5m2", "e4m3"], [None, 0, 2])
+    ("name", "groups"), diagonals(3, ["80x64", "16x256", "200x64", "e5m2", "e4m3"], [None, 0, 2])
 )
 def test_the_unit_that_is_asked_for_does_all_dots(
     name: str, groups: int | None, tmp_path: Path

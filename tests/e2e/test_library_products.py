@@ -11,7 +11,7 @@ import pytest
 from tests.e2e import road
 from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
 from tests.explicit.products import BF16
-from tests.pairwise import diagonals
+from tests.pairwise import diagonals, every
 from warploom.runtime.compiled import CompiledKernel
 
 FIRSTS = list({p.name: p for p in reversed(PRODUCTS + GEMMS)}.values())[::-1]  # one of each kind
@@ -26,7 +26,6 @@ PROVED = [
     for p in FIRSTS
     if p.name not in TOGETHER
 ]
-every = pytest.mark.parametrize("product", PRODUCTS, ids=str)
 
 
 def compiled(product: LibraryProduct) -> CompiledKernel:
@@ -60,7 +59,7 @@ def test_exact_data_comes_out_bit_equal(
     assert variant.schedule.specialized
 
 
-@every
+@pytest.mark.parametrize("product", every(2, PRODUCTS), ids=str)
 def test_its_configs_compile_without_spills(product: LibraryProduct) -> None:
     found = compiled(product)
     assert found.schedule.specialized

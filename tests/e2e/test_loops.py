@@ -141,7 +141,7 @@ def test_loops(name: str, knobs: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "steps_cut"), diagonals(2, [*CASES], [(0, 0), (1, 0), (1, 1), (2, 1)])
+    ("name", "steps_cut"), diagonals(4, [*CASES], [(0, 0), (1, 0), (1, 1), (2, 1)])
 )
 def test_loops_of_few_steps(name: str, steps_cut: tuple[int, int]) -> None:
     steps, cut = steps_cut
@@ -155,7 +155,7 @@ def test_the_last_block_may_end_early(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("depth", "steps_cut"),
-    diagonals(2, [1, 2, 3], [(0, 0), (2, 0), (2, 2), (3, 2), (4, 4), (7, 3)]),
+    diagonals(3, [1, 2, 3], [(0, 0), (2, 0), (2, 2), (3, 2), (4, 4), (7, 3)]),
 )
 def test_loops_that_follow_share_slots(depth: int, steps_cut: tuple[int, int]) -> None:
     """One ring, whose cursor the second loop takes where the first one left it."""

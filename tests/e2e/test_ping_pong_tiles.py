@@ -14,6 +14,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from tests.e2e.gemms import PING_PONG, Gemm
+from tests.pairwise import diagonals
 from warploom.check import check
 from warploom.errors import CompileError, WarploomWarning
 from warploom.ir.core import Func, Level, Op, Region, walk
@@ -76,12 +77,17 @@ def meta(way: str, **knobs: Any) -> dict[str, Any]:
     return {**blocks, "WAY": way, **PING_PONG, **knobs}
 
 
-@pytest.mark.parametrize("groups", [2, 3])
 @pytest.mark.parametrize(
-    ("way", "m", "k", "programs"),
-    [("", 700, 80, 2), ("ragged", 900, 120, 1), ("scaled", 520, 40, 1), ("once", 450, 32, 2)],
+    ("case", "groups"),
+    diagonals(
+        2,
+        [("", 700, 80, 2), ("ragged", 900, 120, 1), ("scaled", 520, 40, 1), ("once", 450, 32, 2)],
+        [2, 3],
+    ),
+    ids=str,
 )
-def test_every_level_and_order(way: str, m: int, k: int, programs: int, groups: int) -> None:
+def test_every_level_and_order(case: tuple[str, int, int, int], groups: int) -> None:
+    way, m, k, programs = case
     args = arguments(m, k)
     knobs = meta(way, num_consumer_groups=groups)
     kernel, expected = road.check_equal(tiles, args, programs, knobs, levels=True)

@@ -10,6 +10,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from tests.orders import default_orders
 from warploom.check import Case, Verdict, check
 from warploom.ir.core import walk
 from warploom.ir.ops import smem
@@ -70,7 +71,7 @@ def test_short_loops_compute_the_same_and_are_proved(blocks: tuple[int, int]) ->
     K, V, (BK, BV) = 128, 128, blocks
     args = [*inputs(100, K, V), 100]
     made = chunk.compile_for(*args, K=K, V=V, BK=BK, BV=BV, grid=(2,), num_warps=4)
-    for order in ("late", "early"):
+    for order in default_orders(("late", "early")):
         args[3][:] = 0
         made.simulate(*args, grid=(2,), order=order)
         np.testing.assert_array_equal(args[3], wanted(*args[:3]))
@@ -108,7 +109,7 @@ def test_what_is_loaded_after_a_loop_lies_in_its_ring() -> None:
     made, args = parted()
     (v,) = (o for o in made.placed.body.ops if o.attrs.get("name") == "v")
     assert v.attrs["reuses"] and v.attrs["offset"] < 3 * 2 * 8192
-    for order in ("late", "early"):
+    for order in default_orders(("late", "early")):
         args[3][:] = 0
         made.simulate(*args, grid=(2,), order=order)
         np.testing.assert_array_equal(args[3], wanted(*args[:3]))

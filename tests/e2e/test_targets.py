@@ -22,7 +22,6 @@ from warploom.ir.core import walk
 from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
 from warploom.target import TARGETS, for_device
 
-CATALOG = {case.name: case for case in catalog.everything()}
 TWINS = {"sm_121a"}  # what sm_120a is: in `make test-all` alone
 OTHERS = [name for name in TARGETS if name != "sm_90a"]
 
@@ -37,6 +36,7 @@ PRODUCTS = ["matmul-77x51x97", "matmul-int8-rc", "f32-tf32-rr", "in order-32x96-
 OF_MORE = ["attention-alibi", "states-linear", "layernorm", "splitk-atomic", "bmm-100x64"]
 IN_REGISTERS = ["batched-bf16", "batched-ieee", "in order-32x32-f64"]
 CASES = PRODUCTS + OF_MORE + IN_REGISTERS
+BUILT = ["matmul-bf16-rc", "attention-alibi", "layernorm", "splitk-atomic", "batched-ieee"]
 TASKS = {"num_consumer_groups": 1, "num_buffers_warp_spec": 2}
 
 
@@ -56,7 +56,7 @@ def simulated(case: Case, made: Any) -> None:
 @pytest.mark.parametrize(
     ("target", "name"),
     [
-        *diagonals(2, [t for t in OTHERS if t not in TWINS], CASES),
+        *diagonals(3, [t for t in OTHERS if t not in TWINS], CASES),
         *(
             pytest.param(t, c, marks=pytest.mark.thorough)
             for t in OTHERS
@@ -66,7 +66,7 @@ def simulated(case: Case, made: Any) -> None:
     ],
 )
 def test_a_kernel_is_right_and_proved(target: str, name: str) -> None:
-    case = CATALOG[name]
+    case = catalog.by_name()[name]
     made = compiled(case, target)
     kinds = {o.kind for o in walk(made.placed.body)}
     assert kinds & {tile.dot, mma.fma} and mma.wgmma not in kinds
@@ -79,7 +79,7 @@ def test_a_kernel_is_right_and_proved(target: str, name: str) -> None:
 
 
 # uniform kernels, each with what its loads do
-PIPELINED = {
+PIPELINED: dict[str, dict[str, Any]] = {
     "matmul-bf16-rc": {},
     "two stages": {"num_stages": 2},
     "one stage": {"num_stages": 1},
@@ -88,11 +88,14 @@ PIPELINED = {
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize("knobs", PIPELINED.values(), ids=list(PIPELINED))
-@on([t for t in OTHERS if not TARGETS[t].box_limit])
-def test_uniform_kernels_copy_in_groups(target: str, knobs: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("target", "how"),
+    diagonals(2, [t for t in OTHERS if not TARGETS[t].box_limit], [*PIPELINED]),
+)
+def test_uniform_kernels_copy_in_groups(target: str, how: str) -> None:
     """What a group waits for, it copied itself: no mbarrier, and stages as deep as the ring."""
-    case = CATALOG["matmul-bf16-rc"]
+    case = catalog.by_name()["matmul-bf16-rc"]
+    knobs = PIPELINED[how]
     made = compiled(case, target, **knobs)
     ops = list(walk(made.placed.body))
     kinds = {o.kind for o in ops}
@@ -110,7 +113,7 @@ def test_uniform_kernels_copy_in_groups(target: str, knobs: dict[str, Any]) -> N
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("name", ["matmul-bf16-rc", "matmul-77x51x97", "attention-alibi"])
 def test_a_pipeline_of_groups_comes_back_from_its_text(name: str, tmp_path: Path) -> None:
-    case = CATALOG[name]
+    case = catalog.by_name()[name]
     made = compiled(case, "sm_80")
     script, signature = owned(made.eject(), tmp_path, case.grid)
     same_program(made, script.compile(signature, target="sm_80"))
@@ -122,7 +125,7 @@ def test_a_pipeline_of_groups_comes_back_from_its_text(name: str, tmp_path: Path
     diagonals(2, ["matmul-bf16-rc", "attention-bias-descriptor", "f32-tf32-rr"], [None, 0, 2]),
 )
 def test_tma_can_be_left_alone(name: str, groups: int | None) -> None:
-    case = CATALOG[name]
+    case = catalog.by_name()[name]
     made = compiled(case, "sm_90a", tma=False, num_consumer_groups=groups)
     assert not any(o.kind in (tma.tma_load, tma.tma_store) for o in walk(made.placed.body))
     assert made.schedule.specialized == (groups == 2)
@@ -135,7 +138,7 @@ def test_tma_can_be_left_alone(name: str, groups: int | None) -> None:
 @on(OTHERS)
 def test_tasks_feed_products(target: str) -> None:
     """By TMA where there is one, else by producers that copy piece by piece."""
-    case = CATALOG["matmul-bf16-rc"]
+    case = catalog.by_name()["matmul-bf16-rc"]
     made = compiled(case, target, **TASKS)
     kinds = {o.kind for o in walk(made.placed.body)}
     assert made.schedule.specialized
@@ -145,12 +148,9 @@ def test_tasks_feed_products(target: str) -> None:
     assert report.ok, str(report)
 
 
-@pytest.mark.parametrize(
-    "name", ["matmul-bf16-rc", "attention-alibi", "layernorm", "splitk-atomic", "batched-ieee"]
-)
-@on(OTHERS)
+@pytest.mark.parametrize(("target", "name"), diagonals(3, OTHERS, BUILT))
 def test_a_build_has_no_problems(target: str, name: str) -> None:
-    case = CATALOG[name]
+    case = catalog.by_name()[name]
     made = compiled(replace(case, kernel=wl.jit(case.kernel.fn)), target)  # others had no cubin
     assert made.cubin.startswith(b"\x7fELF") and made.resources.problems() == ()
 
@@ -165,14 +165,14 @@ def test_a_build_has_no_problems(target: str, name: str) -> None:
 )
 def test_what_a_chip_lacks_is_said(target: str, name: str, lacks: str) -> None:
     with pytest.raises(CompileError, match=lacks) as refused:
-        compiled(CATALOG[name], target)
+        compiled(catalog.by_name()[name], target)
     assert refused.value.code == "target" and refused.value.loc is not None
 
 
 @pytest.mark.parametrize("name", ["mixed-bf16-e4m3-rc", "mixed-e4m3-bf16-rr"])
 @pytest.mark.parametrize("target", ["sm_80", "sm_86"])
 def test_8_bit_floats_are_converted_by_arithmetic(target: str, name: str) -> None:
-    case = CATALOG[name]
+    case = catalog.by_name()[name]
     made = compiled(replace(case, kernel=wl.jit(case.kernel.fn)), target)
     simulated(case, made)
     assert made.cubin.startswith(b"\x7fELF") and made.resources.problems() == ()
@@ -182,7 +182,7 @@ def test_8_bit_floats_are_converted_by_arithmetic(target: str, name: str) -> Non
 @on(OTHERS)
 def test_clusters_are_refused(target: str) -> None:
     with pytest.raises(CompileError, match=r"num_ctas=2: a cluster of .* has 1 CTAs at most"):
-        compiled(CATALOG["matmul-bf16-rc"], target, num_ctas=2)
+        compiled(catalog.by_name()["matmul-bf16-rc"], target, num_ctas=2)
 
 
 def test_a_device_gets_its_target() -> None:

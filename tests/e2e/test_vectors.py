@@ -12,6 +12,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from tests.orders import default_orders
 from tests.pairwise import diagonals
 from warploom.kernels.gemm import grouped_tile
 
@@ -171,7 +172,7 @@ def test_attention_with_a_bias_of_keys(stages: int | None) -> None:
         meta["consumer_stages"] = stages
     compiled = road.compile_for(masked_attention, args, 3, meta)
     assert any("bias" in c.name for c in compiled.schedule.channels)
-    for order in ("late", "seeded"):
+    for order in default_orders(("late", "seeded")):
         found = road.simulated(compiled, args, 3, order)[4].astype(np.float64)
         scores = q.astype(np.float64) @ k.astype(np.float64).T * 0.125 + bias
         p = np.exp2(scores - scores.max(1, keepdims=True))

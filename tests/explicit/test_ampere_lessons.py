@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from tests.explicit.test_lessons import kernel
+from tests.orders import default_orders
+from tests.pairwise import diagonals
 from warploom.check import check
 from warploom.ir.core import walk
 from warploom.ir.ops import smem, tma
@@ -43,7 +45,7 @@ each = pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 @pytest.mark.parametrize("sizes", [(144, 144, 272), (64, 16, 16)], ids=str)
 def test_it_computes_the_product(path: Path, sizes: tuple[int, int, int]) -> None:
     a, b, c = arrays(*sizes)
-    for order in ORDERS:
+    for order in default_orders(ORDERS):
         c[:] = np.nan
         kernel(path).simulate(a, b, c, *sizes, order=order, seed=1)
         assert np.array_equal(c, a.astype(np.float64) @ b), order
@@ -68,8 +70,7 @@ def test_it_is_one_program_for_all_targets(path: Path) -> None:
     assert {text(target) for target in OTHERS} == {text("sm_80")}
 
 
-@each
-@pytest.mark.parametrize("target", ["sm_80", *OTHERS])
+@pytest.mark.parametrize(("path", "target"), diagonals(3, LESSONS, ["sm_80", *OTHERS]))
 def test_it_is_built_without_spills(path: Path, target: str) -> None:
     made = compiled(path, target)
     assert made.resources.problems() == ()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.explicit.broken.cluster import Exchange
 from tests.explicit.squares import Squares
+from tests.orders import default_orders
 from warploom import Script
 from warploom.check import check
 from warploom.errors import CompileError, LaunchError
@@ -40,7 +41,7 @@ def test_squares_are_proved_and_compile() -> None:
 
 def test_tiles_pass_through_the_shared_memory_of_peers() -> None:
     x = np.arange(128 * 32, dtype=np.float32).reshape(128, 32)
-    for order in ("late", "early", "reverse", "seeded"):
+    for order in default_orders(("late", "early", "reverse", "seeded")):
         y = np.zeros_like(x)
         Exchange().simulate(x, y, 128, order=order)
         theirs = x.reshape(2, 2, 32, 32)[:, ::-1]

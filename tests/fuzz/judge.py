@@ -129,7 +129,7 @@ def _compare(case: Case, compiled: CompiledKernel, orders: int) -> Verdict:
         arrays = {name: road.clone(a) for name, a in case.data.items()}
         args = case.arguments(arrays)
         if where == "oracle":
-            run_oracle(compiled.request.translate(), road._on_host(args), grid)
+            run_oracle(lowered.written, road._on_host(args), grid)
         else:
             compiled.simulate(*args, grid=grid, order=where, seed=case.kernel.seed)
         wrong = case.differences(arrays)

@@ -33,7 +33,6 @@ from warploom.target.sm_80 import SM_80
 pytestmark = [pytest.mark.gpu, needs_gpu]
 
 CHIPS = ["sm_80", "sm_86", "sm_89"]
-CATALOG = {case.name: case for case in catalog.everything()}
 MORE = [
     "matmul-77x51x97", "matmul-127x129x31-c", "matmul-bf16-cr", "tasks-1", "tasks-2", "bmm-100x60",
     "attention-alibi", "attention-bias-descriptor", "states-linear", "layernorm", "splitk-atomic",
@@ -58,13 +57,13 @@ def on_chips(cases: Sequence[Any], narrow: Callable[[Any], bool]) -> Any:
 
 def has_bytes(name: str) -> bool:
     """Does a case multiply 8-bit floats by each other?"""
-    given = (x for x in CATALOG[name].args if isinstance(x, np.ndarray))
+    given = (x for x in catalog.by_name()[name].args if isinstance(x, np.ndarray))
     return sum(x.dtype.name.startswith("float8") for x in given) > 1
 
 
 def judged(chip: str, name: str, **knobs: Any) -> CompiledKernel:
     """A kernel of the corpus, compiled for a chip and run here."""
-    case = CATALOG[name]
+    case = catalog.by_name()[name]
     kernel = wl.jit(case.kernel.fn)
     given = {**case.meta, **case.knobs, **knobs}
     compiled = kernel.compile_for(*case.args, grid=case.grid, target=chip, **given)

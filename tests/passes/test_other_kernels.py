@@ -9,20 +9,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.pairwise import diagonals
 from tests.passes import kernels, road
 from warploom.ir.core import walk
 from warploom.ir.ops import mbarrier, mma
 from warploom.schedule.model import ChannelPlan, Knobs, Schedule, TaskPlan
 
 BF16 = ml_dtypes.bfloat16
-KNOBS = [
-    Knobs(num_consumer_groups=2, num_buffers_warp_spec=3),
-    Knobs(num_consumer_groups=2, num_buffers_warp_spec=1),
-    Knobs(num_consumer_groups=1),
-    Knobs(num_consumer_groups=0, num_warps=8, num_stages=3),
-    Knobs(num_consumer_groups=0, num_warps=4, num_stages=1),
-]
-NAMES = ["two-groups", "depth-1", "one-group", "uniform", "uniform-depth-1"]
+KNOBS = {
+    "two-groups": Knobs(num_consumer_groups=2, num_buffers_warp_spec=3),
+    "depth-1": Knobs(num_consumer_groups=2, num_buffers_warp_spec=1),
+    "one-group": Knobs(num_consumer_groups=1),
+    "uniform": Knobs(num_consumer_groups=0, num_warps=8, num_stages=3),
+    "uniform-depth-1": Knobs(num_consumer_groups=0, num_warps=4, num_stages=1),
+}
 
 
 def matrices(m: int, k: int, more: int) -> list[Any]:
@@ -35,28 +35,26 @@ def matrices(m: int, k: int, more: int) -> list[Any]:
     return [a, *rights, c, m, 64, k, la, 64, 64]
 
 
-@pytest.mark.parametrize("k", [0, 64, 192, 300])
-@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
-def test_two_dots_that_share_a(knobs: Knobs, k: int) -> None:
+@pytest.mark.parametrize(("name", "k"), diagonals(2, [*KNOBS], [0, 64, 192, 300]))
+def test_two_dots_that_share_a(name: str, k: int) -> None:
     func = road.tile(kernels.TWO_DOTS)
-    schedule, _ = road.check_equal(func, matrices(256, k, 1), 2, knobs)
+    schedule, _ = road.check_equal(func, matrices(256, k, 1), 2, KNOBS[name])
     (ring,) = schedule.channels
     assert len(ring.items) == 3 and schedule.fused_dots == (("loop0/dot0", "loop0/dot1"),)
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
-@pytest.mark.parametrize("k", [0, 64, 128, 320])
-@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
-def test_a_dot_under_an_if(knobs: Knobs, k: int, inside: bool) -> None:
-    func = road.tile(kernels.guarded(inside))
-    road.check_equal(func, matrices(128, k, 0), 2, knobs)
+@pytest.mark.parametrize(
+    ("name", "k", "where"), diagonals(3, [*KNOBS], [0, 64, 128, 320], ["outside", "inside"])
+)
+def test_a_dot_under_an_if(name: str, k: int, where: str) -> None:
+    func = road.tile(kernels.guarded(where == "inside"))
+    road.check_equal(func, matrices(128, k, 0), 2, KNOBS[name])
 
 
-@pytest.mark.parametrize("k", [0, 64, 192, 300])
-@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
-def test_a_load_that_a_dot_and_elementwise_code_use(knobs: Knobs, k: int) -> None:
+@pytest.mark.parametrize(("name", "k"), diagonals(2, [*KNOBS], [0, 64, 192, 300]))
+def test_a_load_that_a_dot_and_elementwise_code_use(name: str, k: int) -> None:
     func = road.tile(kernels.ROW_SUMS)
-    road.check_equal(func, matrices(256, k, 0), 2, knobs)
+    road.check_equal(func, matrices(256, k, 0), 2, KNOBS[name])
 
 
 def two_consumers(schedule: Schedule) -> Schedule:
@@ -99,7 +97,7 @@ def test_a_load_that_two_tasks_use(k: int) -> None:
 
 
 @pytest.mark.parametrize("outer", ["for", "while"])
-@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+@pytest.mark.parametrize("knobs", KNOBS.values(), ids=KNOBS)
 def test_two_dots_in_a_row(knobs: Knobs, outer: str) -> None:
     """One result feeds the next dot from registers; q's ring turns in the outer loop."""
     func = road.tile(kernels.attention(outer))
@@ -111,7 +109,7 @@ def test_two_dots_in_a_row(knobs: Knobs, outer: str) -> None:
     assert len(schedule.channels) == 3
 
 
-@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+@pytest.mark.parametrize("knobs", KNOBS.values(), ids=KNOBS)
 def test_operands_computed_in_registers(knobs: Knobs) -> None:
     func = road.tile(kernels.SCALED)
     args = matrices(256, 200, 0)
@@ -119,7 +117,7 @@ def test_operands_computed_in_registers(knobs: Knobs) -> None:
     road.check_equal(func, args, 2, knobs)
 
 
-@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+@pytest.mark.parametrize("knobs", KNOBS.values(), ids=KNOBS)
 def test_gathered_rows_and_atomics(knobs: Knobs) -> None:
     func = road.tile(kernels.GATHERED)
     rng = np.random.default_rng(5)
@@ -162,7 +160,7 @@ def test_an_accumulator_that_does_not_start_at_zero() -> None:
         "  %threes = splat(%three) {shape=(128, 64)} : tile<128x64xf32>\n  %s, %r = for",
     )
     for k in (0, 64, 200):
-        road.check_equal(road.tile(text), matrices(128, k, 1), 1, KNOBS[0])
+        road.check_equal(road.tile(text), matrices(128, k, 1), 1, KNOBS["two-groups"])
 
 
 def test_fp8_partial_sums() -> None:
@@ -175,6 +173,6 @@ def test_fp8_partial_sums() -> None:
     rng = np.random.default_rng(9)
     left, right = road.integers(rng, (128, 512), fp8), road.integers(rng, (64, 512), fp8)
     args = [left, right, np.full((128, 64), 7, np.float32), 128, 64, 500, 512, 512, 64]
-    _, steps = road.check_equal(road.tile(text), args, 1, KNOBS[0])
+    _, steps = road.check_equal(road.tile(text), args, 1, KNOBS["two-groups"])
     shapes = [o.operands[0].type for o in walk(steps[-1][1].body) if o.kind is mma.wgmma]
     assert [t.shape for t in shapes] == [(64, 128), (64, 128)]  # type: ignore[attr-defined]
