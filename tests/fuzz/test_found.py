@@ -355,3 +355,21 @@ def test_panels_of_twelve_rows_begin_where_the_pattern_does(bk: int) -> None:
     np.testing.assert_array_equal(found[2], a @ b)
     places = re.findall(r"tma_load_\dd\(\w+(?: \+ (\d+))?, &", compiled.cuda)
     assert places and all(int(x or 0) % 128 == 0 for x in places)
+
+
+@wl.jit
+def units(a, c, n, N: tl.constexpr):
+    z, i, j = tl.arange(0, 1), tl.arange(0, 16), tl.arange(0, N)
+    at = z[:, None, None] * n + i[None, :, None] * N + j[None, None, :]
+    x = tl.load(a + at)
+    y = tl.where(tl.load(c) > 0, x, tl.cumsum(x, 1))
+    ones = tl.full((1, 16, 16), 1.0, tl.float16)
+    tl.store(c + at, tl.dot(ones, y.to(tl.float16)))
+
+
+def test_what_is_no_smaller_tile_leaves_nothing_behind() -> None:
+    """Seed 300095, simplification without an end: splats of a select that can't lose its axis of size 1."""
+    a, c = filled(ints(1, 16, 32), np.float32), array((1, 16, 32), np.float32)
+    c[0, 0, 0] = -1
+    _, found = road.check_equal(units, [a, c, 512], 1, {"N": 32})
+    np.testing.assert_array_equal(found[1][0], np.broadcast_to(np.cumsum(a[0], 0).sum(0), (16, 32)))

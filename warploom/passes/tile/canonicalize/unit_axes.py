@@ -26,7 +26,16 @@ _KEPT = 2  # axes that a box keeps
 
 
 def simplify_units(o: Op, b: Builder, made: Made) -> Replacement:
-    """A rule for ir/rewrite.py."""
+    """A rule for ir/rewrite.py.  What it refuses it leaves nothing of: simplification ends where nothing is
+    made any more."""
+    n = len(b.ops)
+    found = _simplified(o, b, made)
+    if found is None:
+        del b.ops[n:]
+    return found
+
+
+def _simplified(o: Op, b: Builder, made: Made) -> Replacement:
     if o.kind is tile.load_box:
         return _load_box(o, b, made)
     if o.kind is tile.store_box:
