@@ -10,6 +10,9 @@ from typing import Any
 
 from tests.canonical import canonical_text
 from warploom import Script
+from warploom.eject.spelling import UNSAID
+from warploom.ir.core import Builder, Func, Op, Value
+from warploom.ir.rewrite import rewrite
 from warploom.runtime.compiled import CompiledKernel
 
 _COUNT = itertools.count()
@@ -32,9 +35,20 @@ def owned(text: str, folder: Path, grid: Any) -> tuple[Any, list[str]]:
     return made(grid=grid), module.SIGNATURE
 
 
+def _said(func: Func) -> Func:
+    def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
+        if o.attrs.keys().isdisjoint(UNSAID):
+            return None
+        b.append(o.with_(attrs={k: v for k, v in o.attrs.items() if k not in UNSAID}))
+        return o.results
+
+    return rewrite(func, rule)
+
+
 def same_program(x: CompiledKernel, y: CompiledKernel) -> None:
-    """Both are one program: PLACED, layouts and offsets included, but for names and places of pure ops."""
-    left, right = (canonical_text(k.placed).splitlines() for k in (x, y))
+    """Both are one program: PLACED, layouts and offsets included, but for names and places of pure ops, and for
+    what scripts leave unsaid."""
+    left, right = (canonical_text(_said(k.placed)).splitlines() for k in (x, y))
     for a, b in zip(left, right, strict=False):
         assert a == b
     assert len(left) == len(right)

@@ -84,10 +84,9 @@ def both(kernel: Any, *args: Any) -> list[str]:
 
 
 def test_an_offset_that_one_number_takes_too_far() -> None:
-    oracle, simulator = both(scalar, ints(), ints(), FAR, FAR)
-    assert "error[offset-overflow]: load of element 4294967296 of x" in oracle
-    assert "tl.load(x + (n * s + i))" in oracle and "row.to(tl.int64) * stride" in oracle
-    assert "element 4294967311 of x" in simulator  # a box: computed in 64 bits
+    for said in both(scalar, ints(), ints(), FAR, FAR):
+        assert "error[offset-overflow]: load of element 42949672" in said or "42949673" in said
+        assert "tl.load(x + (n * s + i))" in said and "row.to(tl.int64) * stride" in said
 
 
 @pytest.mark.parametrize("at", [0, 7, 15])
@@ -128,3 +127,113 @@ def test_what_fits_in_the_end(kernel: Any) -> None:
     out = np.zeros(16, np.int32)
     assert both(kernel, ints(), out, FAR, FAR + 1) == ["", ""]
     assert np.array_equal(out, ints(16))
+
+
+# ---- boxes, whose places the compiled program computes in 64 bits
+
+
+@wl.jit
+def rows(x: Any, o: Any, stride: Any, row: Any, M: tl.constexpr, K: tl.constexpr) -> None:
+    m, k = row + tl.arange(0, M), tl.arange(0, K)
+    tile = tl.load(x + (m[:, None] * stride + k[None, :]))
+    tl.store(o + (tl.arange(0, M)[:, None] * K + k[None, :]), tile)
+
+
+@wl.jit
+def of_two_sums(x: Any, o: Any, stride: Any, row: Any, M: tl.constexpr, K: tl.constexpr) -> None:
+    """No i32 overflows: each row's place and each column's are added by themselves."""
+    m, k = row + tl.arange(0, M), tl.arange(0, K)
+    tile = tl.load((x + m[:, None] * stride) + k[None, :] * (stride // 2))
+    tl.store(o + (tl.arange(0, M)[:, None] * K + k[None, :]), tile)
+
+
+@wl.jit
+def cast(x: Any, o: Any, stride: Any, row: Any, M: tl.constexpr, K: tl.constexpr) -> None:
+    m, k = row + tl.arange(0, M), tl.arange(0, K)
+    tile = tl.load(x + (m[:, None].to(tl.int64) * stride + k[None, :]))
+    tl.store(o + (tl.arange(0, M)[:, None] * K + k[None, :]), tile)
+
+
+@wl.jit
+def bounded(x: Any, o: Any, stride: Any, row: Any, M: tl.constexpr, K: tl.constexpr) -> None:
+    """Rows that i32 does not reach are masked off."""
+    m, k = row + tl.arange(0, M), tl.arange(0, K)
+    tile = tl.load(x + (m[:, None] * stride + k[None, :]), mask=(m < row + 2)[:, None], other=0)
+    tl.store(o + (tl.arange(0, M)[:, None] * K + k[None, :]), tile)
+
+
+@wl.jit
+def batch(x: Any, o: Any, stride: Any, row: Any, M: tl.constexpr, K: tl.constexpr) -> None:
+    """An offset that belongs to no axis of the tile."""
+    m, k = tl.arange(0, M), tl.arange(0, K)
+    z = tl.program_id(0) + row
+    tile = tl.load(x + (z * stride + m[:, None] * K + k[None, :]))
+    tl.store(o + (m[:, None] * K + k[None, :]), tile)
+
+
+@wl.jit
+def block_of_batch(x: Any, o: Any, stride: Any, row: Any, M: tl.constexpr, K: tl.constexpr) -> None:
+    z = tl.program_id(0) + row
+    blocks = tl.make_block_ptr(x + z * stride, (M, K), (K, 1), (0, 0), (M, K), (1, 0))
+    tile = tl.load(blocks, boundary_check=(0, 1))
+    tl.store(o + (tl.arange(0, M)[:, None] * K + tl.arange(0, K)[None, :]), tile)
+
+
+@wl.jit
+def product(x: Any, o: Any, stride: Any, row: Any, M: tl.constexpr, K: tl.constexpr) -> None:
+    """Pointers that a loop moves on: the columns' part is small, the rows' is not."""
+    m, k = row + tl.arange(0, M), tl.arange(0, K)
+    at = x + (m[:, None] * stride + k[None, :])
+    acc = tl.zeros((M, M), tl.int32)
+    for _ in range(2):
+        t = tl.load(at)
+        acc = tl.dot(t, tl.trans(t), acc)
+        at += K
+    i = tl.arange(0, M)
+    tl.store(o + (i[:, None] * M + i[None, :]), acc)
+
+
+FAR_ROWS = (1 << 31) - 1
+
+
+@pytest.fixture(scope="module")
+def long() -> Any:
+    """5 GiB of zeros that nothing is written to, so that they take no memory."""
+    return np.zeros(5 << 30, np.int8)
+
+
+def last_row(stride: int, rows: int) -> int:
+    """The first of `rows` rows the last of which i32 reaches."""
+    return ((1 << 31) - 1 - 64) // stride - (rows - 1)
+
+
+@pytest.mark.parametrize("kernel", [rows, batch, block_of_batch, product])
+@pytest.mark.parametrize("groups", [0, 1])
+def test_a_box_that_i32_does_not_reach(long: Any, kernel: Any, groups: int) -> None:
+    stride, out = 1 << 20, np.zeros((64, 64), np.int32 if kernel is product else np.int8)
+    meta = {"M": 64, "K": 64, "num_consumer_groups": groups}
+    count = 1 if kernel in (batch, block_of_batch) else 64
+    near = last_row(stride, count)
+    for row in (near, near + 2):
+        compiled = kernel.compile_for(long, out, stride, row, **meta, grid=1)
+        assert any("load_box" in text or "tma_load" in text for text in compiled.ir.values())
+        for run in (
+            lambda row=row: kernel[(1,)](long, out, stride, row, **meta),
+            lambda row=row, c=compiled: c.simulate(long, out, stride, row, grid=1),
+        ):
+            if row == near:
+                run()
+                continue
+            with pytest.raises(WarploomError) as said:
+                run()
+            assert "error[offset-overflow]: load of element 21" in str(said.value)
+            assert "row.to(tl.int64) * stride" in str(said.value)
+
+
+@pytest.mark.parametrize("kernel", [of_two_sums, cast, bounded])
+def test_boxes_that_64_bits_reach(long: Any, kernel: Any) -> None:
+    stride, row, out = 1 << 20, (1 << 11) - 2, np.zeros((64, 64), np.int8)
+    meta = {"M": 64, "K": 32 if kernel is of_two_sums else 64}
+    kernel[(1,)](long, out, stride, row - 62 * (kernel is of_two_sums), **meta)
+    args = long, out, stride, row - 62 * (kernel is of_two_sums)
+    kernel.compile_for(*args, **meta, grid=1).simulate(*args, grid=1)

@@ -5,7 +5,7 @@ pointers, and nested loops."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from warploom.analysis.bounds import Bounds
@@ -32,12 +32,21 @@ from warploom.ir.types import (
 
 @dataclass(frozen=True)
 class Affine:
-    """An integer scalar or tile as start + Σ_d coefs[d]·index_d; a pointer's root is `base`."""
+    """An integer scalar or tile as start + Σ_d coefs[d]·index_d; a pointer's root is `base`, and `offsets`
+    the i32 numbers that moved it from there, without those by which a loop goes on."""
 
     start: Poly
     coefs: tuple[Poly, ...]
     base: Value | None = None
     wraps: tuple[Wrap, ...] = ()
+    offsets: tuple[Affine, ...] = ()
+
+    def spread(self, along: Sequence[int | None]) -> Affine:
+        """With the axes that `along` names, None for one along which it stays the same."""
+        wraps = tuple(replace(w, axis=along.index(w.axis)) for w in self.wraps)
+        coefs = tuple(Poly() if a is None else self.coefs[a] for a in along)
+        offsets = tuple(x.spread(along) for x in self.offsets)
+        return Affine(self.start, coefs, self.base, wraps, offsets)
 
 
 @dataclass(frozen=True)
@@ -131,9 +140,7 @@ class AffineTiles:
             along = _along(o)
             if any(w.axis not in along for w in x.wraps):
                 return None
-            wraps = tuple(replace(w, axis=along.index(w.axis)) for w in x.wraps)
-            coefs = tuple(Poly() if a is None else x.coefs[a] for a in along)
-            return Affine(x.start, coefs, x.base, wraps)
+            return x.spread(along)
         if kind is arith.rem and args[1] is not None:
             return _wrapped(x, args[1])
         if kind not in (arith.cast, arith.add, arith.sub, arith.mul, arith.addptr):
@@ -145,7 +152,11 @@ class AffineTiles:
             known = facts_of(self.func).interval(o.operands[0])
             keeps = elem in (i32, i64) and known.within(limits_of(elem))
             return x if keeps and x.base is None else None
-        found = _combine(o, x, args[1]) if args[1] is not None else None
+        if args[1] is None:
+            return None
+        found = _combine(o, x, args[1])
+        if found is not None and kind is arith.addptr and dtype_of(o.operands[1].type) == i32:
+            return replace(found, offsets=(*x.offsets, args[1]))
         if found is not None and kind is arith.mul and elem == i64:
             self.wide.update(m for m in found.start.terms if m)
         return found
@@ -305,10 +316,14 @@ class AffineTiles:
 
     # ---- signs
 
+    def is_nonnegative(self, p: Poly) -> bool:
+        """Is p never negative, by what is taken so far?"""
+        return self._holds(p, self.assumed)
+
     def nonnegative(self, p: Poly) -> bool:
         """Is p never negative?  Parameters of which that needs to hold as well are taken to be so
         (`assumed`), as few as can be."""
-        if self._holds(p, self.assumed):
+        if self.is_nonnegative(p):
             return True
         given = {v for v in self.func.params if isinstance(v.type, Scalar) and v.type.dtype.is_int}
         if not self._holds(p, given):
@@ -408,6 +423,7 @@ def _sum(x: Affine, y: Affine) -> Affine:
         tuple(a + b for a, b in zip(xs, ys, strict=True)),
         x.base if x.base is not None else y.base,
         x.wraps + tuple(w for w in y.wraps if w not in x.wraps),
+        x.offsets,
     )
 
 

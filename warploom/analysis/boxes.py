@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from warploom.analysis.affine_tiles import AffineTiles, Bound
+from warploom.analysis.affine_tiles import Affine, AffineTiles, Bound
 from warploom.analysis.data_split import result_axis
 from warploom.ir.core import Family, Op, Value
 from warploom.ir.ops import arith, control, tile
@@ -23,13 +23,14 @@ class NoBoxError(Exception):
 @dataclass(frozen=True)
 class Box:
     """Per axis start, extent (None: unbounded) and stride, from `base` plus `shift` elements.  The
-    tile's axes come last, after those of offsets that belong to none of them."""
+    tile's axes come last, after those of offsets that belong to none of them.  narrow: see make_view."""
 
     base: Value
     shift: Poly
     starts: tuple[Poly, ...]
     extents: tuple[Poly | None, ...]
     strides: tuple[Poly, ...]
+    narrow: tuple[str, ...] = ()
 
 
 def find_box(an: AffineTiles, o: Op, mask: Value | None) -> Box:
@@ -62,13 +63,14 @@ def find_box(an: AffineTiles, o: Op, mask: Value | None) -> Box:
     guarded = corner.bound(bounds, invariant)
     extra = corner.divide(invariant)
     corner.guard(guarded, extra)
-    return Box(
+    box = Box(
         a.base,
         corner.rest,
         (*(start for _, start in extra), *corner.starts),
         (*(None for _ in extra), *corner.extents),
         (*(stride for stride, _ in extra), *strides),
     )
+    return replace(box, narrow=narrow(an, a.offsets, box))
 
 
 @dataclass(eq=False)
@@ -179,7 +181,29 @@ def local_box(an: AffineTiles, o: Op, mask: Value | None) -> Box:
             start, left = varying.divide(a.coefs[d])
             if an.fits(start) and an.nonnegative(start):
                 starts[d], rest = start, left + fixed
-    return Box(a.base, rest, tuple(starts), tuple(extents), a.coefs)
+    box = Box(a.base, rest, tuple(starts), tuple(extents), a.coefs)
+    return replace(box, narrow=narrow(an, a.offsets, box))
+
+
+def narrow(an: AffineTiles, offsets: Sequence[Affine], box: Box) -> tuple[str, ...]:
+    """Which parts of a box's places each i32 offset of its pointers has; see make_view."""
+    parts = [(Poly.const(1), box.shift), *zip(box.strides, box.starts, strict=True)]
+    found = []
+    for offset in offsets:
+        left, marks, scaled = offset.start, "", False
+        coefs = (*(None,) * (len(parts) - len(offset.coefs)), *offset.coefs)
+        for (stride, start), coef in zip(parts, coefs, strict=True):
+            place = start * stride
+            is_part = all(left.terms.get(m) == c for m, c in place.terms.items())
+            mark = "-" if coef is None else "i"
+            if is_part and (marks or box.base in an.func.params):
+                left, mark = left - place, "c"
+            marks += mark if coef in (None, stride) else "-"
+            is_sum = stride != Poly.const(1) or (coef is None and bool(place))
+            scaled |= marks[-1] != "-" and is_sum
+        if scaled and an.is_nonnegative(left):  # a coordinate by itself is an i32
+            found.append(marks)
+    return tuple(dict.fromkeys(found))
 
 
 def extra_axes(an: AffineTiles, offset: Poly) -> tuple[list[tuple[Poly, Poly]], Poly]:

@@ -42,10 +42,15 @@ def unspelled(o: Op | None, what: str) -> CompileError:
     )
 
 
+UNSAID = frozenset(
+    ("narrow",)
+)  # how the kernel as written came to a place; the script does by itself
+
+
 def spelling_of(o: Op) -> Spelling:
     """The row of an op.  Refuses an attribute that no spelling says, but where it says nothing either."""
     found = SPELLINGS[o.kind]
     for name, given in o.attrs.items():
-        if name not in found.says and given not in (None, False, ()):
+        if name not in found.says | UNSAID and given not in (None, False, ()):
             raise unspelled(o, f"{name}={given} of {o.kind.name}")
     return found

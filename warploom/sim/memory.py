@@ -39,11 +39,28 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class ViewValue:
-    """What `make_view` gives: a pointer to the first element, extents and strides in elements."""
+    """What `make_view` gives: a pointer to the first element, extents and strides in elements; narrow: its
+    attribute."""
 
     base: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
+    narrow: tuple[str, ...] = ()
+
+    def overflows(
+        self, shift: int, offsets: Sequence[int], start: Sequence[int], shape: Sequence[int]
+    ) -> bool:
+        """Does the program's own arithmetic in i32 overflow for an element from `start` on of a box?  shift:
+        from the parameter to the base."""
+        axes = [*zip(offsets, start, shape, self.strides, strict=True)]
+        for marks in self.narrow:
+            total = shift if marks[0] == "c" else 0
+            for mark, (offset, first, n, stride) in zip(marks[1:], axes, strict=True):
+                at = first + (offset if mark == "c" else 0)
+                total += max(at * stride, (at + n - 1) * stride) if mark != "-" else 0
+            if total >= 1 << 31:
+                return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -303,6 +320,8 @@ class GlobalMemory:
         reach = [(n - 1) * t for n, t in zip(inside, view.strides, strict=True)]
         lo = first + sum(r for r in reach if r < 0)
         hi = first + sum(r for r in reach if r > 0)
+        if view.narrow and view.overflows(origin - buffer.origin, offsets, start, inside):
+            self._refuse_beyond(what, (view.base & ~MASK) + BIAS + hi, loc)
         self._check(what, buffer, lo, hi, loc)
         size = buffer.data.itemsize
         elements = _strided(buffer.data[first:], inside, tuple(t * size for t in view.strides))

@@ -4,6 +4,7 @@ The emitted code computes an i32 offset as it stands, which wraps, or as part of
 values on their way to a pointer are computed exactly; a tile in which one doesn't fit is held in int64 from
 there on.  The pointer made of it is marked, and memory refuses the access (memory.py); an address that nobody
 accesses, such as a masked-off one, does no harm.  Wherever else such a value goes it wraps, as on the GPU.
+Of a box, whose places recover_boxes computes in 64 bits, the view says which sums were narrow (make_view).
 """
 
 from __future__ import annotations

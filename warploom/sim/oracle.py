@@ -394,6 +394,7 @@ def _make_view(p: _Program, o: Op, base: Any, *sizes: Any) -> ViewValue:
         int(p.memory.settled(base, pointee_of(o.operands[0].type).numpy, o.loc)),
         numbers[:rank],
         numbers[rank:],
+        o.attrs.get("narrow", ()),
     )
 
 

@@ -107,7 +107,8 @@ def _replica_id(a: Agent, o: Op) -> Any:
 def _make_view(a: Agent, o: Op, base: Any, *sizes: Any) -> ViewValue:
     rank, numbers = len(sizes) // 2, a.numbers(sizes)
     at = a.cta.memory.settled(base, pointee_of(o.operands[0].type).numpy, o.loc)
-    return ViewValue(int(at), tuple(numbers[:rank]), tuple(numbers[rank:]))
+    sizes = tuple(numbers[:rank]), tuple(numbers[rank:])
+    return ViewValue(int(at), *sizes, o.attrs.get("narrow", ()))
 
 
 def skips(a: Agent, o: Op, *operands: Any) -> bool:

@@ -496,10 +496,15 @@ UNBOUNDED = 2**31 - 1  # an extent that no coordinate (i32) reaches
 
 
 @op(Family.PLACE)
-def make_view(base: Type, *sizes: Type, divisible: tuple[int, ...] = ()) -> View:
+def make_view(
+    base: Type, *sizes: Type, divisible: tuple[int, ...] = (), narrow: tuple[str, ...] = ()
+) -> View:
     """A strided array: operands are base, then rank extents, then rank strides (i64, in elements).
 
     `divisible`: for base (bytes) and each stride (elements), the power of two known to divide it.
+    `narrow`: sums that the program computes in i32, which no access may overflow; of each a letter for the
+    base and for each axis.  c: how far the base is from its parameter, or a coordinate times the stride, is a
+    term; i: the index in the box times the stride; -: neither.
     A descriptor of the user's and a pointer tile recovered by recover_boxes both become this.
     """
     require(isinstance(base, Pointer), f"a view's base is a pointer, got {base}", "not-a-pointer")

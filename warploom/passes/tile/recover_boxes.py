@@ -41,10 +41,19 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from warploom.analysis.access import BOX_ALIGNMENT
 from warploom.analysis.affine_tiles import AffineTiles, Iteration, Trips, values_of
-from warploom.analysis.boxes import MAX_RANK, Box, NoBoxError, extra_axes, find_box, local_box
+from warploom.analysis.boxes import (
+    MAX_RANK,
+    Box,
+    NoBoxError,
+    extra_axes,
+    find_box,
+    local_box,
+    narrow,
+)
 from warploom.analysis.contiguity import groups, run_of
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
@@ -63,6 +72,7 @@ class _Rewriter:
     facts: Facts
     has_dots: bool
     views: dict[tuple[object, ...], Value] = field(default_factory=dict)
+    narrow: dict[Value, tuple[str, ...]] = field(default_factory=dict)  # of views: for all accesses
     moved: dict[Value, tuple[Value, ...]] = field(default_factory=dict)  # see user_view
     preamble: Builder = field(default_factory=Builder)  # before the current top-level op
     outside: set[Value] = field(default_factory=set)  # what is known there
@@ -162,7 +172,11 @@ class _Rewriter:
             (extents if i < rank else strides).append(s.start)
         if not all(x in an.invariant for p in (*extents, *strides) if p for x in p.atoms()):
             return
-        box = Box(a.base, rest, tuple(p for _, p in extra), tuple(extents), tuple(strides))
+        starts = tuple(p for _, p in extra)
+        n = len(extra)  # of the program's own axes its offsets say nothing
+        lead = Box(a.base, rest, starts, tuple(extents[:n]), tuple(strides[:n]))
+        marks = tuple(m + "-" * rank for m in narrow(an, a.offsets, lead))
+        box = Box(a.base, rest, starts, tuple(extents), tuple(strides), marks)
         view = self.view(box, o, b)
         with b.at(o):
             self.moved[o.result] = (view, *(self.scalar(p, b, i32) for p in box.starts))
@@ -178,12 +192,15 @@ class _Rewriter:
         (where it is computed from what a loop or an if inside makes) in front of o."""
         key = (box.base, box.shift, box.extents, box.strides)
         if key in self.views:
-            return self.views[key]
+            view = self.views[key]
+            self.narrow[view] = tuple(x for x in self.narrow[view] if x in box.narrow)
+            return view
         sizes = (box.shift, *(p for p in box.extents if p is not None), *box.strides)
         if all(v in self.outside for p in sizes for a in p.atoms() for v in values_of(a)):
             with self.preamble.at(o):
-                self.views[key] = self.made_view(box, self.preamble)
-            return self.views[key]
+                view = self.views[key] = self.made_view(box, self.preamble)
+            self.narrow[view] = box.narrow
+            return view
         with b.at(o):
             return self.made_view(box, b)
 
@@ -199,7 +216,7 @@ class _Rewriter:
         if box.shift:
             aligned = min(aligned, self.divisor(box.shift) * pointee_of(box.base.type).bytes)
         known = (aligned, *(self.divisor(s) for s in box.strides))
-        return tile.make_view(b, base, *sizes, *strides, divisible=known)
+        return tile.make_view(b, base, *sizes, *strides, divisible=known, **_marks(box.narrow))
 
     def divisor(self, p: Poly) -> int:
         """The largest power of two up to 16 that is known to divide p."""
@@ -243,6 +260,11 @@ class _Rewriter:
         return v if dtype_of(v.type) == dtype else arith.cast(b, v, dtype=dtype)
 
 
+def _marks(narrow: tuple[str, ...]) -> dict[str, Any]:
+    """make_view's attribute, where it says something."""
+    return {"narrow": narrow} if narrow else {}
+
+
 def recover_boxes(func: Func) -> Func:
     """See the module's docstring."""
     assert func.level is Level.TILE
@@ -263,6 +285,10 @@ def recover_boxes(func: Func) -> Func:
         rewriter.op(o, b)
         rewriter.outside.update(o.results)
         ops += rewriter.preamble.ops + b.ops
+    for i, o in enumerate(ops):
+        if o.kind is tile.make_view and o.result in rewriter.narrow:
+            known = {k: v for k, v in o.attrs.items() if k != "narrow"}
+            ops[i] = o.with_(attrs=known | _marks(rewriter.narrow[o.result]))
     assumed = tuple(i for i, p in enumerate(func.params) if p in an.assumed)
     attrs = {**func.attrs, "access_notes": tuple(an.notes.items()), "nonnegative": assumed}
     return func.with_(body=Region(func.body.params, tuple(ops)), attrs=attrs)

@@ -77,7 +77,10 @@ def _permuted(o: Op, order: Sequence[int], b: Builder) -> Value:
     moved = [x[i] for x in (extents, strides) for i in order]
     known = o.attrs.get("divisible", ())
     told = (known[0], *(known[1 + i] for i in order)) if known else ()
-    return tile.make_view(b, base, *moved, divisible=told, hint=o.result.hint)
+    attrs = {"divisible": told}
+    if marks := o.attrs.get("narrow"):
+        attrs["narrow"] = tuple(x[0] + "".join(x[1 + i] for i in order) for x in marks)
+    return tile.make_view(b, base, *moved, **attrs, hint=o.result.hint)
 
 
 def _load_box(o: Op, b: Builder, made: Made) -> Replacement:
