@@ -36,6 +36,7 @@ STORED = (
 # The first seed that draws libdevice's functions, gathers, flips and sorts: those before it keep their kernels.
 FUNCTIONS_FROM = 90_000
 SPECIAL_FROM = 150_000  # likewise, of those that neither Python nor NumPy has
+ZEROS_FROM = 300_000  # likewise, of integers divided by what may be 0
 
 
 class Expressions:
@@ -46,6 +47,7 @@ class Expressions:
         self.has_functions = seed >= FUNCTIONS_FROM
         of_libdevice = LIBDEVICE | (SPECIAL if seed >= SPECIAL_FROM else {})
         self.of_libdevice = of_libdevice if self.has_functions else {}
+        self.has_zeros = seed >= ZEROS_FROM
         self.vars: list[tuple[str, T]] = []
         self.made = 0
         self.helpers = 0
@@ -126,6 +128,8 @@ class Expressions:
                 two = (self.tile(shape, dtype, depth - 1) for _ in range(2))
                 return make("select", self.tile(shape, "i1", 1), *two)
             return self.to(self.tile(shape, "f32", depth - 1), dtype)
+        if self.has_zeros and dtype in ("i32", "f32") and self.maybe(0.12):
+            return self.to(self.divided_where(shape, depth), dtype)
         if self.maybe(0.12):
             return self.call(shape, dtype, depth)
         draw = self.r.choice(self.floats if f.is_float else self.integers)
@@ -246,6 +250,18 @@ class Expressions:
         else:
             y = literal(self.r.choice([2, 3, 7, 10]), dtype)
         return make(self.r.choice(["idiv", "rem"]), x, y)
+
+    def divided_where(self, shape: tuple[int, ...], depth: int) -> E:
+        """Integers by others, some of which may be 0 at run time: what those give is not taken."""
+        x = self.tile(shape, "i32", depth - 1)
+        y = make("rem", self.tame_int(shape, depth), literal(self.r.choice([2, 3, 9]), "i32"))
+        q = make(self.r.choice(["idiv", "rem"]), x, y)
+        if self.maybe(0.5):
+            q = self.tame(make("add", q, self.leaf(shape, "i32")))
+        taken = make("ne", y, literal(0, "i32"))
+        if self.maybe(0.3):
+            return make("select", make("and", taken, make("gt", q, literal(1, "i32"))), q, x)
+        return make("select", taken, q, self.leaf(shape, "i32"))
 
     def tame_int(self, shape: tuple[int, ...], depth: int) -> E:
         return make("rem", self.tile(shape, "i32", depth - 1), literal(100, "i32"))

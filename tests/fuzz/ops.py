@@ -182,7 +182,7 @@ def _and(a: dict[str, Any], ts: list[T]) -> T:
 
 def _remainder(a: dict[str, Any], ts: list[T]) -> T:
     x, y = ts
-    top = y.hi if y.format.is_float else y.hi - 1
+    top = y.hi if y.format.is_float else max(abs(y.lo), abs(y.hi)) - 1
     return _join(ts, -top if x.lo < 0 else 0, top, max(x.grain, y.grain))
 
 
@@ -239,8 +239,8 @@ def _on(fn: Callable[..., Any]) -> Value:
 
 
 def _idiv(x: Any, y: Any) -> Any:
-    """Rounded towards zero."""
-    q = np.abs(x.astype(np.int64)) // np.abs(np.asarray(y).astype(np.int64))
+    """Rounded towards zero; by 0 whatever, which nobody takes."""
+    q = np.abs(x.astype(np.int64)) // np.maximum(np.abs(np.asarray(y).astype(np.int64)), 1)
     signed = np.where((x < 0) != (np.asarray(y) < 0), -q, q)
     return signed.astype(np.asarray(x).dtype)[()]
 

@@ -20,13 +20,14 @@ import numpy as np
 
 from warploom.errors import InternalError
 from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import arith, cluster, control, task, tile
+from warploom.ir.ops import cluster, control, task, tile
 from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of, pointee_of
 from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
 from warploom.sim.report import ProtocolError, SimError
+from warploom.sim.undefined import Divisions, Undefined
 
 
 def run(
@@ -46,7 +47,7 @@ def run(
         )
     memory, params = bind(func, args, numerics)
     sizes = grid_of(grid)
-    offsets = Offsets(func)
+    offsets, divisions = Offsets(func), Divisions(func)
     replicas: dict[str, int] = dict(func.attrs.get("replicas", {}))
     rounds = max(replicas.values(), default=1)
     for z, y, x in itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0])):
@@ -55,7 +56,16 @@ def run(
             shared = _ProgramState(rank, sent)
             for replica in range(rounds):
                 program = _Program(
-                    func, offsets, memory, dict(params), (x, y, z), sizes, replica, replicas, shared
+                    func,
+                    offsets,
+                    divisions,
+                    memory,
+                    dict(params),
+                    (x, y, z),
+                    sizes,
+                    replica,
+                    replicas,
+                    shared,
                 )
                 with np.errstate(all="ignore"):
                     program.region(func.body)
@@ -177,6 +187,7 @@ class _Program:
         self,
         func: Func,
         offsets: Offsets,
+        divisions: Divisions,
         memory: GlobalMemory,
         env: dict[Value, Any],
         ids: tuple[int, int, int],
@@ -187,7 +198,8 @@ class _Program:
     ) -> None:
         self.memory, self.env, self.ids, self.grid = memory, env, ids, grid
         self.replica, self.replicas, self.shared = replica, replicas, shared
-        self.offsets, self.consumers = offsets, _consumers(func)
+        self.offsets, self.divisions = offsets, divisions
+        self.consumers = _consumers(func)
 
     def region(self, region: Region) -> tuple[Any, ...]:
         """Runs a region whose parameters are already bound; gives what it yields."""
@@ -199,30 +211,18 @@ class _Program:
         env = self.env
         if o.kind in PURE:
             xs = [env[v] for v in o.operands]
-            if o.kind in _DIVISIONS and not np.ndim(xs[1]) and not xs[1]:
-                self._refuse_division(o, xs[0])
-            out = self.offsets.meaning(o, self.memory.numerics.meaning(o))(*xs)
+            meaning = self.offsets.meaning(o, self.memory.numerics.meaning(o))
+            out = self.divisions.meaning(o, meaning)(*xs)
         else:
             handler = _EFFECTS.get(o.kind)
             if handler is None:
                 raise InternalError(f"the oracle has no meaning for {o.kind.name}")
-            run = self.offsets.narrowed(o, handler, first=2)
+            run = self.divisions.step(o, self.offsets.narrowed(o, handler, first=2))
             out = run(self, o, *[env[v] for v in o.operands])
         if len(o.results) == 1:
             env[o.results[0]] = out
         elif o.results:
             env.update(zip(o.results, out, strict=True))
-
-    def _refuse_division(self, o: Op, x: Any) -> None:
-        """An integer divided by 0 at run time, which PTX leaves open.  An element of a tile may be, since a
-        mask may drop it, and a number in the simulator, since passes compute ahead of conditions."""
-        if dtype_of(o.operands[0].type).is_int:
-            raise SimError(
-                "zero-division",
-                f"{x} {_DIVISIONS[o.kind]} 0 at run time, which has no defined result on a GPU",
-                o.loc,
-                help="test the divisor first: `x // n if n != 0 else 0`, or an if around it",
-            )
 
     def acts(self, o: Op) -> bool:
         """Does this replica's run carry out the op's effects?"""
@@ -233,7 +233,6 @@ class _Program:
         return max((self.replicas.get(t, 1) for t in o.tasks), default=1) == 1
 
 
-_DIVISIONS = {arith.idiv: "//", arith.rem: "%"}
 _EFFECTS: dict[OpKind, Callable[..., Any]] = {}
 
 
@@ -316,6 +315,8 @@ def _device_print(p: _Program, o: Op, *values: Any) -> None:
 @_effect(tile.multiple_of)
 def _multiple_of(p: _Program, o: Op, x: Any) -> None:
     """Addresses count elements here, of buffers that start at 0."""
+    if type(x) is Undefined:  # nothing is promised of what nobody may use
+        return
     e = elem_of(o.operands[0].type)
     size = e.dtype.bytes if isinstance(e, Pointer) else 1
     for axis, n in enumerate(o.attrs["by"]):

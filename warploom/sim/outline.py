@@ -25,6 +25,7 @@ from warploom.sim.order import Array, Components, Partition, Regions
 from warploom.sim.report import SyncStep
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
 from warploom.sim.translate import FLOW, Line, Mode, Translated, Translator
+from warploom.sim.undefined import Divisions
 from warploom.target import CostTable
 
 _PLACES: dict[
@@ -101,8 +102,8 @@ class Outline:
         self.phases = task.phases(func)
         self.tasks = self.phases[-1]  # the one with register budgets
         self.agents = sum(n for o in self.phases for n in o.attrs["replicas"])
-        self.offsets = Offsets(func)
-        self._lines: dict[tuple[Region, bool], tuple[Line, ...]] = {}
+        self.offsets, self.divisions = Offsets(func), Divisions(func)
+        self._lines: dict[tuple[Region, bool, bool], tuple[Line, ...]] = {}
         self._translated: dict[tuple[Region, Mode], Translated] = {}
         # Runs share equal steps of the protocol: there are many, and the collector sees each.
         self.steps: dict[tuple[Any, ...], SyncStep] = {}
@@ -247,21 +248,26 @@ class Outline:
 
     # ---- regions
 
-    def lines(self, region: Region, is_skeleton: bool = False) -> tuple[Line, ...]:
+    def lines(
+        self, region: Region, is_skeleton: bool = False, has_data: bool = False
+    ) -> tuple[Line, ...]:
         """The region's ops but its yield; of a skeleton those that it takes."""
-        found = self._lines.get((region, is_skeleton))
+        found = self._lines.get((region, is_skeleton, has_data))
         if found is None:
             ops = [*region.ops[:-1]]
             if is_skeleton:
                 ops = [o for o in ops if self._is_in_skeleton(o) and not self._is_constant(o)]
-            found = self._lines[region, is_skeleton] = tuple(map(self._line, ops))
+            lines = map(self._line, ops)
+            if has_data:  # else nobody knows the divisors, or the checker makes them up
+                lines = map(self._dividing, lines)
+            found = self._lines[region, is_skeleton, has_data] = tuple(lines)
         return found
 
     def translated(self, region: Region, mode: Mode) -> Translated:
         """What an agent does for a region."""
         found = self._translated.get((region, mode))
         if found is None:
-            lines = partial(self.lines, is_skeleton=mode.is_skeleton)
+            lines = partial(self.lines, is_skeleton=mode.is_skeleton, has_data=mode.has_data)
             given = self.given if mode.is_skeleton else {}
             translator = Translator(lines, given, self.offsets.wrapping, mode)
             found = self._translated[region, mode] = translator.translated(region)
@@ -298,6 +304,13 @@ class Outline:
 
     def _is_constant(self, o: Op) -> bool:
         return o.kind is arith.const and isinstance(o.result.type, Scalar) and o not in self.watched
+
+    def _dividing(self, line: Line) -> Line:
+        """The line, where integers may be divided by 0."""
+        if line.run is None:
+            return line
+        wrap = self.divisions.meaning if line.is_pure else self.divisions.step
+        return line._replace(run=wrap(line.op, line.run))
 
     def _line(self, o: Op) -> Line:
         tiles = tuple(v for v in o.results if isinstance(v.type, Tile))

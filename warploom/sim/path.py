@@ -150,7 +150,9 @@ class _Told(Outline):
         told = (v for o in left for v in o.results)
         return super().given | dict.fromkeys(told)
 
-    def lines(self, region: Region, is_skeleton: bool = False) -> tuple[Line, ...]:
+    def lines(
+        self, region: Region, is_skeleton: bool = False, has_data: bool = False
+    ) -> tuple[Line, ...]:
         """The ops that are told, in one line behind the others."""
         if region not in self._of_region:
             every = super().lines(region, is_skeleton)

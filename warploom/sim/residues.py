@@ -198,17 +198,17 @@ class ResidueMemory(SharedMemory):
         self.cells = np.full(size, np.nan)
         self.cells_of_engines = self.cells.copy()  # what TMA and wgmma see
 
-    def read(self, addresses: Array, dtype: DType, asynchronous: bool) -> Array:
+    def _read(self, addresses: Array, dtype: DType, asynchronous: bool) -> Array:
         if not dtype.is_float:
-            return super().read(addresses, dtype, asynchronous)
+            return super()._read(addresses, dtype, asynchronous)
         return (self.cells_of_engines if asynchronous else self.cells)[addresses]
 
-    def write(self, addresses: Array, values: Array, dtype: DType, asynchronous: bool) -> None:
+    def _write(self, addresses: Array, values: Array, dtype: DType, asynchronous: bool) -> None:
         word, numbers = dtype, values
         if dtype.is_float:
             word = _WORDS[dtype.bits]
             numbers = np.full(addresses.shape, -1, word.numpy)
-        super().write(addresses, numbers, word, asynchronous)
+        super()._write(addresses, numbers, word, asynchronous)
         for cells in (self.cells, self.cells_of_engines) if asynchronous else (self.cells,):
             for byte in range(dtype.bytes):
                 cells[addresses + byte] = np.nan

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from warploom.ir.types import DType, Shared
+from warploom.sim.undefined import Fault, Undefined
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -257,20 +258,40 @@ def operand_addresses(address: int, t: Shared, start: tuple[int, ...], mn_axis: 
 
 
 class SharedMemory:
-    """One CTA's bytes.  `written` marks the bytes that anything ever wrote."""
+    """One CTA's bytes.  `written` marks the bytes that anything ever wrote, `undefined` those of numbers that
+    are (None: of none), with one of their faults."""
 
     def __init__(self, size: int) -> None:
         self.generic = np.full(size, 0xFF, np.uint8)  # NaN in every float format
         self.asynchronous = self.generic.copy()
         self.written = np.zeros(size, np.bool_)
         self.unfenced: list[Array] = []  # addresses that await a proxy fence, 16-bit units or wider
+        self.undefined: tuple[Array, Fault] | None = None
 
     @property
     def size(self) -> int:
         return int(self.generic.size)
 
-    def read(self, addresses: Array, dtype: DType, asynchronous: bool) -> Array:
+    def read(self, addresses: Array, dtype: DType, asynchronous: bool) -> Any:
         """Elements at byte addresses, as one proxy sees them."""
+        found = self._read(addresses, dtype, asynchronous)
+        if self.undefined is None or not self.undefined[0][addresses].any():
+            return found
+        return Undefined(found, self.undefined[0][addresses], self.undefined[1])
+
+    def write(self, addresses: Array, values: Any, dtype: DType, asynchronous: bool) -> None:
+        """Elements to byte addresses.  An ordinary write stays unseen by the other proxy until fence()."""
+        if type(values) is Undefined:
+            marks = np.zeros(self.size, np.bool_) if self.undefined is None else self.undefined[0]
+            self.undefined = marks, values.fault
+            self._write(addresses, values.numbers, dtype, asynchronous)
+            marks[addresses] = values.where
+            return
+        if self.undefined is not None:
+            self.undefined[0][addresses] = False
+        self._write(addresses, values, dtype, asynchronous)
+
+    def _read(self, addresses: Array, dtype: DType, asynchronous: bool) -> Array:
         memory = self.asynchronous if asynchronous else self.generic
         found: Array = memory.view(_word(dtype))[addresses // dtype.bytes].view(dtype.numpy)
         return found
@@ -279,8 +300,7 @@ class SharedMemory:
         """Has something been written to each of these bytes?"""
         return bool(self.written[addresses].all())
 
-    def write(self, addresses: Array, values: Array, dtype: DType, asynchronous: bool) -> None:
-        """Elements to byte addresses.  An ordinary write stays unseen by the other proxy until fence()."""
+    def _write(self, addresses: Array, values: Array, dtype: DType, asynchronous: bool) -> None:
         words = np.ascontiguousarray(values).view(_word(dtype)).reshape(addresses.shape)
         at = addresses // dtype.bytes
         self.generic.view(_word(dtype))[at] = words

@@ -19,6 +19,7 @@ from warploom.sim.barriers import MBarrier
 from warploom.sim.memory import ViewValue
 from warploom.sim.outline import step
 from warploom.sim.shared import Place
+from warploom.sim.undefined import Undefined
 
 # ---- assertions
 
@@ -368,7 +369,9 @@ def _shared_get(a: Agent, o: Op, s: Place) -> Any:
 def _shared_put(a: Agent, o: Op, s: Place, value: Any) -> None:
     """Written at once, in skeleton runs too: control may depend on it."""
     cta = write_now(a, o, s)
-    number = np.full(s.addresses.shape, value, cta.numerics.holds(s.type.dtype))
+    shape, dtype = s.addresses.shape, cta.numerics.holds(s.type.dtype)
+    is_undefined = type(value) is Undefined
+    number = value.filling(shape, dtype) if is_undefined else np.full(shape, value, dtype)
     cta.shared.write(s.addresses, number, s.type.dtype, False)
     cta.put[s.first_byte] = cta.put.get(s.first_byte, 0) + 1
 

@@ -283,7 +283,7 @@ def _garbage(a: Agent, kind: Type) -> Array:
     return np.full(t.shape, a.cta.numerics.garbage(t.dtype))
 
 
-def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Array:
+def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Any:
     at = s.operand(mn_axis)
     need_written(a, o, at, s)
     return a.cta.shared.read(at, s.type.dtype, True)
