@@ -71,8 +71,8 @@ def eject() -> Iterator[Launch]:
 
 def library() -> Iterator[Launch]:
     """The library's kernels in every configuration: products and attention."""
+    from tests.e2e.library_attention import CONFIGS, compiled
     from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
-    from tests.e2e.test_attention import CONFIGS, compiled
     from warploom.kernels.attention import section_of
 
     m, n, k = 512, 768, 512

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import warploom as wl
 import warploom.language as tl
 from tests import sass
 from tests.e2e import road
+from tests.e2e.library_attention import CONFIGS, SIGNATURE, compiled
 from tests.eject.owned import owned, same_program
 from tests.orders import default_orders
 from tests.pairwise import every
@@ -35,7 +35,6 @@ from warploom.runtime.compiled import CompiledKernel
 
 BF16 = ml_dtypes.bfloat16
 LOG2_E = 1.4426950408889634
-SIGNATURE = ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16", "i32", "i32", "i32", "fp32"]
 needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
 
 
@@ -194,20 +193,6 @@ def test_the_host_s_function(seq: int) -> None:
     room = road.array((room_for_parts(4, seq, 128, 5, 128),), np.float32)
     attend(q, k, v, o, lse, counter, room, programs=5, want_lse=True, config=in_parts)
     close([q, k, v, o, lse, counter], False)
-
-
-@functools.cache
-def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
-    config = ATTENTION_CONFIGS[d, causal][index].all_kwargs
-    knobs = {k: v for k, v in config.items() if not k.isupper()}
-    meta = {k: v for k, v in config.items() if k.isupper()}
-    meta |= {"D": d, "CAUSAL": causal, "GQA_GROUP": 1, "LSE": True}
-    signature = [*SIGNATURE, "*fp32:16"] if meta["SPLIT_KV_TAIL"] else SIGNATURE
-    found: CompiledKernel = attention_forward.compile(signature=signature, constexprs=meta, **knobs)
-    return found
-
-
-CONFIGS = [(*key, i) for key, configs in ATTENTION_CONFIGS.items() for i in range(len(configs))]
 
 
 @pytest.mark.parametrize(

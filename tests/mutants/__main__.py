@@ -153,8 +153,11 @@ def finish(log: Log, file: Path) -> int:
 def commit() -> str:
     """Of the working tree, for the page."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    found = subprocess.run(git, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "an unknown commit"
+    try:
+        found = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        found = ""
+    return found or "an unknown commit"
 
 
 def is_current(record: Record) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e.test_attention import compiled as attention_of
+from tests.e2e.library_attention import compiled as attention_of
 from tests.eject.test_round_trip import aligned as aligned_signature
 from tests.examples import examples
 from tests.mutants.programs import program
