@@ -9,6 +9,7 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
+from warploom.ir.ops import mma, smem, tile
 from warploom.runtime.jit import JITFunction
 
 N = 128
@@ -49,6 +50,36 @@ def test_the_widest_loads_go_to_registers() -> None:
     assert (out == sum(x.astype(np.float32) @ one for one in h)).all()
 
 
-def test_while_there_is_room_all_have_slots() -> None:
-    made = compiled(through_states, 2)
-    assert not any("no room" in r.because for r in made.schedule.reasons)
+@wl.jit
+def two_states(x_ptr, h_ptr, out_ptr, N: tl.constexpr):
+    """As through_states, of two that are loaded first; s, which is needed whole, keeps it in one group."""
+    row, n = tl.arange(0, 64), tl.arange(0, N)
+    x = tl.load(x_ptr + row[:, None] * N + n[None, :])
+    at = n[:, None] * N + n[None, :]
+    first = tl.load(h_ptr + at)
+    second = tl.load(h_ptr + N * N + at)
+    s = tl.dot(x, tl.trans(x))
+    acc = tl.dot(x, first.to(tl.bfloat16))
+    acc = tl.dot(x, second.to(tl.bfloat16), acc)
+    acc = tl.dot(tl.trans(s.to(tl.bfloat16)), x, acc)
+    tl.store(out_ptr + row[:, None] * N + n[None, :], acc)
+
+
+def test_where_slots_keep_other_programs_away_registers_pass_tiles_on() -> None:
+    """One after the other: while a product reads the first state, the second one is on its way."""
+    x, h, out = operands(2)
+    x = np.sign(x.astype(np.float32)).astype(x.dtype)
+    made = two_states.compile_for(x, h, out, N=N, grid=(1,), num_warps=4)
+    (why,) = (r for r in made.schedule.reasons if r.decision == "wider loads go to registers")
+    assert why.because.startswith("with slots for them 1 programs share a multiprocessor")
+    assert made.schedule.held_loads == ("load1", "load2")
+    assert 2 * made.plan.shared_bytes <= 232448 and not made.resources.spill_bytes
+    (main,) = (r for o in made.placed.body.ops for r in o.regions)
+    kinds = [o.kind for o in main.ops]
+    loads = [i for i, k in enumerate(kinds) if k is tile.load_box]
+    products = [i for i, k in enumerate(kinds) if k is mma.wgmma]
+    assert loads[0] < kinds.index(smem.shared_store) < loads[1] < products[1]
+    made.simulate(x, h, out, grid=(1,), seed=1)
+    exact = x.astype(np.float32)
+    assert (out == exact @ h[0] + exact @ h[1] + exact @ exact.T @ exact).all()
+    assert made.check().ok

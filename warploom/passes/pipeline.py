@@ -57,6 +57,7 @@ from warploom.passes.warp.order_atomics import ATOMICS, order_atomics
 from warploom.passes.warp.partition_code import partition_code
 from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
+from warploom.passes.warp.sink_loads import sink_loads
 from warploom.passes.warp.slice_gathers import has_gathers, slice_gathers
 from warploom.passes.warp.specialize_stores import specialize_stores
 from warploom.passes.warp.stagger_epilogues import stagger_epilogues
@@ -249,6 +250,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     replace(_canonical(Level.WARP, lambda f, schedule: schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
     _asked(drop_staging_guards, Level.WARP, lambda s: s.channels or s.stores),
+    _asked(sink_loads, Level.WARP, lambda s: s.held_loads),
     _row(slice_gathers, Level.WARP, lambda f, schedule: schedule is not None and has_gathers(f)),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),

@@ -133,10 +133,16 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
 
 
 def resident(
-    accesses: Accesses, schedule: Schedule, need: int, target: Target, apart: bool = False
+    accesses: Accesses,
+    schedule: Schedule,
+    need: int,
+    target: Target,
+    apart: bool = False,
+    beside: int = 0,
 ) -> int:
     """How many programs share a multiprocessor, of threads that need so many registers.  apart: staging lies
-    beside the slots, as these are full to the end; else where they were (`allocate_shared`)."""
+    beside the slots, as these are full to the end; else where they were (`allocate_shared`).  beside: further
+    bytes of shared memory."""
     structure = accesses.structure
     slots = {o.id: rings.slot_bytes(o.result) for o in structure.ops if o.id and o.loads}
     barriers = 16  # bytes a slot, two of them
@@ -150,7 +156,7 @@ def resident(
             size = dtype_of(stores[s.op].operands[1].type).bytes
             staging += s.buffers * s.chunk[0] * s.chunk[1] * size * main.replicas
     shared = shared + staging if apart else max(shared, staging)
-    shared += clusters.sum_bytes(accesses.func)
+    shared += clusters.sum_bytes(accesses.func) + beside
     threads = sum(target.warp_size * t.warps * t.replicas for t in schedule.tasks)
     entry = target.entry_registers(threads * schedule.ctas_per_sm)
     given = any(t.registers is not None for t in schedule.tasks)

@@ -94,18 +94,22 @@ def _less_crowded(context: Context, schedule: Schedule) -> Schedule:
     have = forms.resident(context.accesses, schedule, main.needed or 0, context.target)
     if have * warps >= FEW_WARPS:
         return schedule
-    other_context = context.in_registers()
-    try:
-        other = without_idle_slots(other_context, _scheduled(other_context, plainly=True)[0])
-    except CompileError:
-        return schedule
-    fit = forms.resident(context.accesses, other, main.needed or 0, context.target)
-    if other.tasks[0] != replace(main, needed=other.tasks[0].needed) or 2 * fit < 3 * have:
-        return schedule
-    why = f"with slots for them {have} programs share a multiprocessor, without {fit}"
-    kept = tuple(r for r in schedule.reasons if r.subject == "kernel")
-    reasons = (*kept, Reason("kernel", "wider loads go to registers", why), *other.reasons)
-    return replace(other, reasons=reasons, by_waves=schedule.by_waves)
+    passing, plain = prefetch.passing(context), context.in_registers()
+    held = plain.holding(o.id for o in passing if o.id)
+    for other_context, beside in ((plain, 0), (held, max(passing.values(), default=0))):
+        try:
+            other = without_idle_slots(other_context, _scheduled(other_context, plainly=True)[0])
+        except CompileError:
+            continue
+        need = main.needed or 0
+        fit = forms.resident(context.accesses, other, need, context.target, beside=beside)
+        if other.tasks[0] != replace(main, needed=other.tasks[0].needed) or 2 * fit < 3 * have:
+            continue
+        why = f"with slots for them {have} programs share a multiprocessor, without {fit}"
+        kept = tuple(r for r in schedule.reasons if r.subject == "kernel")
+        reasons = (*kept, Reason("kernel", "wider loads go to registers", why), *other.reasons)
+        return replace(other, reasons=reasons, by_waves=schedule.by_waves)
+    return schedule
 
 
 def _with_room(context: Context, launch: Launch) -> Schedule:
@@ -328,6 +332,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         pipelines=(*overlaps, *running),
         hoisted_loads=soon,
         prefetched=() if specialized else prefetch.distances(context, who.loading, channels),
+        held_loads=tuple(sorted(context.held or ())),
         delayed_reductions=consumer.deferred(context, partition, overlaps),
         hoisted_operands=consumer.held_operands(context, who, partition, registers),
         few_registers=context.headroom.few_registers

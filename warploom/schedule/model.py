@@ -359,6 +359,7 @@ class Schedule:
     prefetched: tuple[
         tuple[str, int], ...
     ] = ()  # (loop, iterations that its rings run ahead), uniform
+    held_loads: tuple[str, ...] = ()  # wide ones that registers bring, as slots have no room
     hoisted_operands: tuple[str, ...] = ()  # loops before which dots' fixed operands are loaded
     few_registers: bool = False  # ptxas spilled: slots are read anew, ops ordered by what they hold
     single_trip_loop: str = ""  # launches that run it exactly once take a variant without it

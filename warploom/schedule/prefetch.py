@@ -285,3 +285,23 @@ def _words(context: Context, o: Op) -> int | None:
             return None  # a slot gives warps that share an operand whole matrices of it
         most = max(most, words)
     return most
+
+
+def passing(context: Context) -> dict[Op, int]:
+    """Loads of which threads only compute a dot's right operand each, which goes to shared memory
+    again, where nothing is gained from running ahead; and the bytes of that operand."""
+    structure, found = context.structure, {}
+    for dot in context.dots:
+        v = dot.operands[1]
+        size, computed = rings.slot_bytes(v), False
+        while (o := structure.maker(v)) is not None and len(structure.users.get(v, ())) == 1:
+            if o.loads:
+                if computed and o.id and _nothing_ahead(context, o):
+                    found[o] = size
+                break
+            tiles = [x for x in o.operands if shape_of(x.type)]
+            computed |= o.kind.family is Family.POINTWISE
+            if len(tiles) != 1 or not (o.kind.family is Family.POINTWISE or rings.is_view(o)):
+                break
+            (v,) = tiles
+    return found

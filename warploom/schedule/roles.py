@@ -166,6 +166,8 @@ class _Assigner:
 
     def why_not_ahead(self, o: Op) -> str | None:
         if o.id in (self.context.held or ()):
+            if self.context.crowded:
+                return "its slot would keep other programs from the multiprocessor"
             return "shared memory has no room for its slot"
         if o.attrs.get("volatile"):
             return "it is volatile"
