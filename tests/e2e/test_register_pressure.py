@@ -14,6 +14,7 @@ from tests.e2e.road import array, compile_for, expected_of, filled, same, simula
 from warploom.check import Verdict
 from warploom.ir.core import Func
 from warploom.ir.ops import control, smem, tile
+from warploom.ir.types import shape_of
 from warploom.passes.placed.register_pressure import Pressure, limit_of
 from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.schedule.resources import Headroom
@@ -93,3 +94,39 @@ def test_tasks_that_fit_are_left_alone() -> None:
     compiled = equal(4)
     assert at(compiled, "reload_slots") is at(compiled, "merge_elects")
     assert at(compiled, "order_by_registers") is at(compiled, "assign_layouts")
+
+
+@wl.jit
+def states(v_ptr: Any, h_ptr: Any, g_ptr: Any, o_ptr: Any, s_ptr: Any) -> None:
+    """A warp group's products with two states, and the sum of the states' product."""
+    rows = tl.arange(0, 64)
+    n = tl.arange(0, 128)
+    at = n[:, None] * 128 + n[None, :]
+    v = tl.load(v_ptr + rows[:, None] * 128 + n[None, :])
+    h = tl.load(h_ptr + at)
+    g = tl.load(g_ptr + at)
+    tl.store(s_ptr, tl.sum(h * g))
+    s = tl.dot(v, tl.trans(v)).to(tl.bfloat16)
+    acc = tl.dot(v, h.to(tl.bfloat16))
+    acc = tl.dot(v, g.to(tl.bfloat16), acc)
+    acc = tl.dot(tl.trans(s), v, acc)
+    tl.store(o_ptr + rows[:, None] * 128 + n[None, :], acc)
+
+
+def test_a_warp_group_loads_slots_anew_where_that_relieves_it() -> None:
+    random = np.random.default_rng(0)
+    v = filled(random.integers(-1, 2, (64, 128)), ml_dtypes.bfloat16)
+    h, g = (filled(random.integers(-2, 3, (128, 128)), np.float32) for _ in range(2))
+    args = [v, h, g, array((64, 128), np.float32), array((1,), np.float32)]
+    first = compile_for(states, args, 1, {"num_warps": 4})
+    compiled = compile_request(first.request.with_headroom(Headroom(few_registers=True)))
+    same(expected_of(compiled, args, 1), simulated(compiled, args, 1), "PLACED")
+
+    anew = [
+        o
+        for o in compiled.placed.body.by_kind[smem.shared_load]
+        if shape_of(o.result.type)[0] == 128
+    ]
+    assert len(anew) == 4 and len({o.operands[0] for o in anew}) == 2  # for the sum, for a product
+    assert not compiled.resources.spill_bytes
+    assert compiled.check().verdict is Verdict.PROVED

@@ -335,8 +335,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         held_loads=tuple(sorted(context.held or ())),
         delayed_reductions=consumer.deferred(context, partition, overlaps),
         hoisted_operands=consumer.held_operands(context, who, partition, registers),
-        few_registers=context.headroom.few_registers
-        and not all(partition.unit(o).is_async for o in context.dots),
+        few_registers=context.headroom.few_registers,
         fused_dots=joins.ids(),
         promotions=promotions,
         staggered_loops=staggered,

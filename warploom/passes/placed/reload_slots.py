@@ -2,8 +2,8 @@
 
 Order: before assign_layouts, which finds a layout for each of the loads.  Scripts say themselves what they
 load.
-Changes: chunked linear attention of others: states that are summed up and multiplied, decays that many small
-dots use.
+Changes: chunked linear attention of others: states that are summed up and multiplied, by a warp group too,
+decays that many small dots use.
 
 before:  %h = shared_load(%slot)               after:  %h = shared_load(%slot)
          %s = reduce(mul(%h, %h))                      %s = reduce(mul(%h, %h))
@@ -37,9 +37,22 @@ from warploom.target import Target
 
 # What a slot's return may wait for: the next slots of other rings, which their producers bring whether or not
 # it is given back.
-_PASSABLE = frozenset(
-    {mbarrier.mbarrier_wait, mbarrier.mbarrier_arrive, smem.fence_async, tile.store, tile.store_box}
-)
+_PASSABLE = engines.MULTIPLIES | {
+    mbarrier.mbarrier_wait,
+    mbarrier.mbarrier_arrive,
+    smem.fence_async,
+    smem.group_sync,
+    smem.shared_store,
+    tile.store,
+    tile.store_box,
+    *engines.OPENED,
+    *engines.CLOSED,
+    *engines.WAITED,
+}
+
+# How many times less must exceed a thread's registers where a warp group's dots take most of them: else ptxas
+# keeps as much in local memory as before, and takes seconds to say so.
+RELIEF = 2
 
 _FILLING = engines.COPIES_BOXES | {task.elect, mbarrier.mbarrier_expect}  # slots that are free
 
@@ -60,7 +73,7 @@ def reload_slots(func: Func, target: Target) -> Func:
 
 
 def _task(r: Region, warps: int, facts: Facts, target: Target) -> Region:
-    if not r.by_kind.get(tile.dot) or not r.by_kind.get(smem.shared_load):
+    if engines.MULTIPLIES.isdisjoint(r.by_kind) or not r.by_kind.get(smem.shared_load):
         return r
     limit = limit_of(target)
 
@@ -72,7 +85,8 @@ def _task(r: Region, warps: int, facts: Facts, target: Target) -> Region:
     if not before:
         return r
     after = _Reload(definitions(r)).region(r)
-    return after if over(after) < before else r
+    enough = 1 if r.by_kind.get(tile.dot) else RELIEF
+    return after if over(after) < before / enough else r
 
 
 @dataclass
