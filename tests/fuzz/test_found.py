@@ -373,3 +373,32 @@ def test_what_is_no_smaller_tile_leaves_nothing_behind() -> None:
     c[0, 0, 0] = -1
     _, found = road.check_equal(units, [a, c, 512], 1, {"N": 32})
     np.testing.assert_array_equal(found[1][0], np.broadcast_to(np.cumsum(a[0], 0).sum(0), (16, 32)))
+
+
+@wl.jit
+def scaled(a, sa, b, sb, c, k, steps):
+    m, n, r, g = tl.arange(0, 64), tl.arange(0, 64), tl.arange(0, 64), tl.arange(0, 2)
+    acc = tl.zeros((64, 64), tl.float32)
+    for i in tl.range(0, steps):
+        x = tl.load(a + m[:, None] * k + (i * 64 + r)[None, :])
+        y = tl.load(b + (i * 64 + r)[:, None] + n[None, :] * k)
+        at_x = tl.load(sa + m[:, None] * 16 + (i * 2 + g)[None, :])
+        at_y = tl.load(sb + n[:, None] + (i * 2 + g)[None, :] * 64)
+        acc = tl.dot_scaled(x, at_x, "e5m2", y, at_y, "e4m3", acc)
+    tl.store(c + m[:, None] * 64 + n[None, :], acc)
+
+
+def test_parts_of_few_rows_are_panels_of_the_whole() -> None:
+    """Seed 207148, no tensor map: 2 rows of 64 bytes, read in two halves."""
+    rng = np.random.default_rng(0)
+    x, y = ints(64, 128), ints(64, 128)
+    scales = [rng.integers(126, 129, shape).astype(np.float32) for shape in ((64, 16), (4, 64))]
+    args = [
+        filled(x, ml_dtypes.float8_e5m2), filled(scales[0], np.uint8), filled(y, ml_dtypes.float8_e4m3fn),
+        filled(scales[1], np.uint8), array((64, 64), np.float32), 128, 2,
+    ]  # fmt: skip
+    meta = {"num_warps": 8, "num_consumer_groups": 1, "num_stages": 2}
+    compiled, found = road.check_equal(scaled, args, 1, meta)
+    assert compiled.schedule.channels
+    by_k = [np.exp2(s - 127).repeat(32, axis) for s, axis in ((scales[0][:, :4], 1), (scales[1], 0))]
+    np.testing.assert_array_equal(found[4], (x * by_k[0]) @ (y.T * by_k[1]))

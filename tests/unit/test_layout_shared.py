@@ -103,3 +103,4 @@ def test_transposing_shape_and_inner_changes_no_byte() -> None:
 def test_panels_begin_where_the_pattern_does() -> None:
     assert [swizzle_for(192, rows) for rows in (8, 12, 64)] == [64, 0, 64]
     assert swizzle_for(128, 12) == 128  # one panel
+    assert [swizzle_for(64, rows, 32) for rows in (2, 8)] == [0, 32]  # read in halves

@@ -97,10 +97,11 @@ class Geometry:
         return offset ^ (((offset >> self.shift) & self.unit_mask) << 4)
 
 
-def swizzle_for(row_bytes: int, rows: int) -> int:
-    """The widest swizzle that cuts rows of so many bytes into whole panels that begin where its
-    pattern does (`aligned_panels`); 0 where none does."""
-    return next((s for s in (128, 64, 32) if aligned_panels(row_bytes, rows, s)), 0)
+def swizzle_for(row_bytes: int, rows: int, *parts: int) -> int:
+    """The widest swizzle that cuts rows of so many bytes, and parts of them that are read apart, into
+    whole panels that begin where its pattern does (`aligned_panels`); 0 where none does."""
+    sizes = (row_bytes, *parts)
+    return next((s for s in (128, 64, 32) if all(aligned_panels(n, rows, s) for n in sizes)), 0)
 
 
 def aligned_panels(row_bytes: int, rows: int, swizzle: int) -> bool:

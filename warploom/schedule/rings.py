@@ -252,16 +252,16 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
         return inner, 0
     if len(shape) > 2 and math.prod(shape[1:]) // shape[inner] % 8:
         return inner, 0  # the pattern of 8 rows would begin elsewhere in each matrix of a batch
-    extents = [shape[inner]]
+    parts = []
     for user, operand in real_users(structure, v):
         if user.kind is tile.dot and operand in user.operands[:2] and inner == wanted:
-            extents.append(promotion_step(user))
+            parts.append(promotion_step(user))
         for o in _views(structure, v, operand) or ():
             if o.kind in (task.slice_block, tile.slice_tile):
-                extents.append(shape_of(o.result.type)[_untranspose(structure, o, v, inner)])
+                parts.append(shape_of(o.result.type)[_untranspose(structure, o, v, inner)])
     size = dtype_of(v.type).bytes
     rows = math.prod(shape) // shape[inner]
-    return inner, min(swizzle_for(n * size, rows) for n in extents)
+    return inner, swizzle_for(shape[inner] * size, rows, *(n * size for n in parts))
 
 
 def promotion_step(dot: Op) -> int:
