@@ -400,5 +400,7 @@ def test_parts_of_few_rows_are_panels_of_the_whole() -> None:
     meta = {"num_warps": 8, "num_consumer_groups": 1, "num_stages": 2}
     compiled, found = road.check_equal(scaled, args, 1, meta)
     assert compiled.schedule.channels
-    by_k = [np.exp2(s - 127).repeat(32, axis) for s, axis in ((scales[0][:, :4], 1), (scales[1], 0))]
+    by_k = [
+        np.exp2(s - 127).repeat(32, axis) for s, axis in ((scales[0][:, :4], 1), (scales[1], 0))
+    ]
     np.testing.assert_array_equal(found[4], (x * by_k[0]) @ (y.T * by_k[1]))
