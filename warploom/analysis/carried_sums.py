@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from warploom.ir.analysis import definitions, only_user, uses
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import Tile
+from warploom.ir.types import DType, Tile
 
 SUM_COLUMNS = 8  # columns of a wgmma result after which the lanes repeat
 
@@ -19,7 +19,10 @@ def chain(
     tile of floats that they scale (mul, div by values of its shape) and add row sums to, and nothing else
     reads; the row sums' reduces are among them.  Empty where that is not so."""
     t = start.type
-    if not isinstance(t, Tile) or len(t.shape) != 1 or not t.dtype.is_float:
+    if (
+        not (isinstance(t, Tile) and isinstance(t.elem, DType) and t.elem.is_float)
+        or len(t.shape) != 1
+    ):
         return ()
     found: list[Op] = []
     at = start
