@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.cost import computes_tile, elementwise, tensor
-from warploom.analysis.matrix_units import preferred, unit_of
+from warploom.analysis.matrix_units import operand_registers, preferred, unit_of
 from warploom.analysis.trip_counts import most_trips
 from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, tile
@@ -57,12 +57,14 @@ class Work:
 @dataclass(frozen=True)
 class Form:
     """How a program runs: by so many groups that compute, `resident` programs on a multiprocessor at once.
-    overlaps: a group's dots are in flight under its arithmetic.  beside: cycles of the other loops."""
+    overlaps: a group's dots are in flight under its arithmetic.  shared: cycles for which a step keeps shared
+    memory busy, as far as it is weighed.  beside: cycles of the other loops."""
 
     specialized: bool
     groups: int
     resident: int
     overlaps: bool
+    shared: float = 0.0
     beside: float = 0.0
 
 
@@ -104,11 +106,16 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
     )
 
 
+def _parts(schedule: Schedule) -> tuple[int, int]:
+    """Into how many parts the groups divide rows and columns of dots."""
+    split = schedule.split
+    return (split.count if split.axis == "M" else 1), (split.count if split.axis == "N" else 1)
+
+
 def unit_by(schedule: Schedule, dot: Op, target: Target) -> MatrixUnit:
     """The unit that does a dot under a schedule."""
-    split, main = schedule.split, schedule.tasks[0]
-    parts = tuple(split.count if split.axis == axis else 1 for axis in "MN")
-    return unit_of(dot, target, main.warps, (parts[0], parts[1])) or preferred(dot, target)
+    main = schedule.tasks[0]
+    return unit_of(dot, target, main.warps, _parts(schedule)) or preferred(dot, target)
 
 
 def _units(body: Region, cost: CostTable) -> dict[str, float]:
@@ -126,10 +133,30 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
     main = schedule.tasks[0]
     groups = max(1, target.warp_size * main.warps * main.replicas // target.group_threads)
     overlaps = any(p.loop == work.loop.id for p in schedule.pipelines)
-    beside = _beside(accesses, schedule, work)
+    shared, beside = _shared(accesses, schedule, work), _beside(accesses, schedule, work)
     apart = work.walks or work.steps is None
     fit = resident(accesses, schedule, need, target, apart)
-    return Form(schedule.specialized, groups, max(1, fit), overlaps, beside)
+    return Form(schedule.specialized, groups, max(1, fit), overlaps, shared, beside)
+
+
+def _shared(accesses: Accesses, schedule: Schedule, work: Work) -> float:
+    """Cycles for which a step keeps shared memory busy with what dots multiply in registers: it fills slots,
+    and each group loads what its warps hold of them.  0 where a unit reads it itself, and where an engine
+    fills the slots: that was not measured."""
+    target, structure, main = accesses.target, accesses.structure, schedule.tasks[0]
+    (body,), threads = work.loop.regions, main.warps * target.warp_size
+    dots = [o for o in walk(body) if o.kind is tile.dot]
+    if target.box_limit or any(unit_by(schedule, o, target).reads_shared for o in dots):
+        return 0.0
+    items = {i for c in schedule.channels for i in c.all_items}
+    inside = {o for o in walk(body) if o.id in items}
+    words = sum(
+        operand_registers(o, axis, _parts(schedule), threads, target, chained=len(dots) > 1)
+        for o in dots
+        for axis in (0, 1)
+        if structure.maker(rings.viewed(structure, o.operands[axis])) in inside
+    )
+    return (4 * words * threads * main.replicas + work.loaded) / target.cost.shared_bytes
 
 
 def resident(
@@ -190,7 +217,7 @@ def _beside(accesses: Accesses, schedule: Schedule, work: Work) -> float:
 def cycles(work: Work, form: Form, waves: int, steps: int) -> float:
     """Cycles of a multiprocessor that one program takes of it, `waves` of them being there to be run."""
     cost = work.cost
-    bound = max(work.tensor, work.alu, work.sfu, cost.transfer(work.loaded))
+    bound = max(work.tensor, work.alu, work.sfu, form.shared, cost.transfer(work.loaded))
     other = work.alu + work.sfu
     end = work.stored / cost.store_bytes
     if form.specialized:
@@ -222,17 +249,20 @@ def expected(work: Work, launch: Launch) -> tuple[int, int]:
     return waves, steps
 
 
-def weigh(work: Work, specialized: Form, uniform: Form, launch: Launch) -> Verdict:
-    """Both predictions."""
+def weigh(work: Work, specialized: Form, uniform: Form, launch: Launch, even: bool) -> Verdict:
+    """Both predictions.  even: whether tasks are taken where they are alike, as a unit bounds either form."""
     waves, steps = expected(work, launch)
 
     def predicted(n: int) -> tuple[float, float]:
         return cycles(work, specialized, waves, n), cycles(work, uniform, waves, n)
 
+    def is_uniform(tasks: float, plain: float) -> bool:
+        return plain < tasks or (plain == tasks and not even)
+
     tasks, plain = predicted(steps)
     short = 0
-    if work.steps is None and work.at_launch and not launch.short and tasks <= plain:
-        few = [n for n in range(1, MANY_STEPS) if predicted(n)[1] < predicted(n)[0]]
+    if work.steps is None and work.at_launch and not (launch.short or is_uniform(tasks, plain)):
+        few = [n for n in range(1, MANY_STEPS) if is_uniform(*predicted(n))]
         short = max(few, default=-1) + 1
     many = f"{steps} step{'s' * (steps != 1)}"
     known = "assumed" if work.steps is None and not launch.short else "of its main loop"
@@ -241,7 +271,7 @@ def weigh(work: Work, specialized: Form, uniform: Form, launch: Launch) -> Verdi
         f"predicted {tasks:.0f} cycles a program specialized ({_shown(specialized)}), "
         f"{plain:.0f} uniform ({_shown(uniform)}): {many} {known}, {crowd} a multiprocessor"
     )
-    return Verdict(plain < tasks, because, short)
+    return Verdict(is_uniform(tasks, plain), because, short)
 
 
 def _shown(form: Form) -> str:

@@ -141,7 +141,8 @@ def _chosen(context: Context, launch: Launch) -> Schedule:
         return _instead(context, refusal, refusal.message)
     if not schedule.specialized:
         return schedule
-    if not context.target.box_limit:
+    waits = not any(forms.unit_by(schedule, o, context.target).is_async for o in context.dots)
+    if not (context.target.box_limit or waits):
         why = "producers would copy piece by piece, and keep registers that consumers could have"
         return _instead(context, schedule, why)
     return _faster(context, schedule, need, launch)
@@ -186,7 +187,7 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
     def decided(x: Launch) -> tuple[Schedule, forms.Verdict]:
         waves, steps = forms.expected(work, x)
         best, its = min(whole, key=lambda w: forms.cycles(work, w[1], waves, steps))
-        return best, forms.weigh(work, its, uniform, x)
+        return best, forms.weigh(work, its, uniform, x, even=bool(context.target.box_limit))
 
     best, verdict = decided(launch)
     others = [decided(replace(launch, waves=n)) for n in range(1, MANY_WAVES + 1)]
