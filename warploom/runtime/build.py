@@ -160,6 +160,8 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
     while headrooms:
         few = headrooms[0] is not None and headrooms[0].few_registers
         headroom = headrooms.pop(-1 if search.hopeless and not few else 0)
+        if first and not first.schedule.specialized and headroom and headroom.is_for_tasks():
+            continue
         try:
             attempt = request.with_headroom(headroom)
             lowered = attempt.lower_again(first, is_new) if first else attempt.lower()

@@ -37,6 +37,10 @@ class Headroom:
     shared: int = 0
     few_registers: bool = False
 
+    def is_for_tasks(self) -> bool:
+        """Does only what a uniform kernel lacks have more?"""
+        return self == Headroom(producer=self.producer, transpose=self.transpose)
+
 
 _KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a task's role
 
