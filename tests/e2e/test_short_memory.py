@@ -10,6 +10,7 @@ import numpy as np
 import warploom as wl
 import warploom.language as tl
 from warploom.ir.ops import mma, smem, tile
+from warploom.ir.types import Shared
 from warploom.runtime.jit import JITFunction
 
 N = 128
@@ -82,4 +83,25 @@ def test_where_slots_keep_other_programs_away_registers_pass_tiles_on() -> None:
     made.simulate(x, h, out, grid=(1,), seed=1)
     exact = x.astype(np.float32)
     assert (out == exact @ h[0] + exact @ h[1] + exact @ exact.T @ exact).all()
+    assert made.check().ok
+
+
+@wl.jit
+def through_transposed(x_ptr, h_ptr, out_ptr, N: tl.constexpr):
+    """out = x · hᵀ of a float32 h."""
+    row, n = tl.arange(0, 64), tl.arange(0, N)
+    x = tl.load(x_ptr + row[:, None] * N + n[None, :])
+    h = tl.load(h_ptr + n[None, :] * N + n[:, None])
+    tl.store(out_ptr + row[:, None] * N + n[None, :], tl.dot(x, h.to(tl.bfloat16)))
+
+
+def test_a_computed_operand_lies_as_it_was_loaded() -> None:
+    """A thread holds neighbours along K: it stores them together."""
+    x, h, out = operands(1)
+    made = through_transposed.compile_for(x, h, out, N=N, grid=(1,), num_warps=4)
+    (stored, *_) = made.placed.body.by_kind[smem.shared_store]
+    assert stored.operands[0].typed(Shared).inner == 0
+    assert "store_shared16(operand" not in made.cuda
+    made.simulate(x, h, out, grid=(1,), seed=1)
+    assert (out == x.astype(np.float32) @ h[0].T).all()
     assert made.check().ok

@@ -26,9 +26,9 @@ from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import must_run
-from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
+from warploom.ir.core import Builder, Effect, Family, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
-from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
+from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32, shape_of
 from warploom.passes.warp import lower_channels, lower_scalars, lower_sums, skip_idle
 from warploom.passes.warp import ring_protocol as protocol
 from warploom.passes.warp import select_instructions as select
@@ -140,9 +140,11 @@ class _Partition:
             )
         return self.maps[o.id], self.staging[o.id]
 
-    def operand_staging(self, o: Op, axis: int, unit: MatrixUnit, replicas: int) -> select.Staging:
+    def operand_staging(
+        self, o: Op, axis: int, unit: MatrixUnit, replicas: int, adjacent: int | None
+    ) -> select.Staging:
         if (o.id, axis) not in self.operands:
-            made = select.operand_staging(self.top, o, axis, unit, replicas)
+            made = select.operand_staging(self.top, o, axis, unit, replicas, adjacent)
             self.operands[o.id, axis] = made
         return self.operands[o.id, axis]
 
@@ -395,7 +397,9 @@ class _Writer:
         staged = [
             (
                 axis,
-                self.shared.operand_staging(o, axis, unit, self.plan.replicas),
+                self.shared.operand_staging(
+                    o, axis, unit, self.plan.replicas, self.adjacent(o.operands[axis])
+                ),
                 self.in_registers(o.operands[axis], b),
             )
             for axis, place in found.items()
@@ -408,6 +412,18 @@ class _Writer:
             found |= new
             self.staged = {(o.operands[axis], axis, *how): place for axis, place in new.items()}
         return [place for place in found.values() if place is not None]
+
+    def adjacent(self, v: Value) -> int | None:
+        """The axis along which what a tile follows from, element by element, lies adjacent in memory."""
+        place, o = self.places.get(v), self.shared.structure.maker(v)
+        if place is not None:
+            return place.type.inner if isinstance(place.type, Shared) else None
+        if o is not None and o.kind is tile.load_box:
+            view = self.shared.accesses.view(o)
+            return self.shared.accesses.inner_axis(view, len(shape_of(v.type)))
+        tiles = [x for x in o.operands if shape_of(x.type)] if o is not None else []
+        follows = o is not None and o.kind.family is Family.POINTWISE and len(tiles) == 1
+        return self.adjacent(tiles[0]) if follows else None
 
     def readable(self, v: Value, is_a: bool, unit: MatrixUnit | None = None) -> Value | None:
         """Where a unit (None: wgmma) can read operand v in place."""

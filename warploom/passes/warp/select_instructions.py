@@ -116,14 +116,18 @@ class Staging:
     chunk: tuple[int, ...] = ()  # of a store
 
 
-def operand_staging(top: Builder, o: Op, axis: int, unit: MatrixUnit, replicas: int) -> Staging:
+def operand_staging(
+    top: Builder, o: Op, axis: int, unit: MatrixUnit, replicas: int, adjacent: int | None
+) -> Staging:
     """Room for a dot's left (axis 0) or right (axis 1) operand that is computed in registers, as its unit
-    reads it."""
+    reads it.  adjacent: the axis along which threads hold elements side by side, where one is known: a warp
+    group reads right operands along either."""
     t = o.operands[axis].typed(Tile)
     rows, columns = t.shape[-2:]
     inner = len(t.shape) - 1
     swizzle = swizzle_for(columns * t.dtype.bytes, rows)
-    if unit.is_async and (mma.only_k_major(t.dtype) or columns * t.dtype.bytes % 32):
+    is_along_k = adjacent == 0 and len(t.shape) == 2
+    if unit.is_async and (is_along_k or mma.only_k_major(t.dtype) or columns * t.dtype.bytes % 32):
         inner, swizzle = 0, swizzle_for(rings.promotion_step(o) * t.dtype.bytes, columns)
     if len(t.shape) > 2 and rows % 8:
         swizzle = 0  # as rings.item_layout
