@@ -10,6 +10,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from tests.pairwise import diagonals
 from warploom.errors import CompileError
 from warploom.sim.report import MemoryFault
 
@@ -53,9 +54,9 @@ def rows_of_a_product(
 
 
 @pytest.mark.parametrize(
-    "dtype", [np.float32, np.float16, np.int8, np.int64, np.float64, np.uint16]
+    ("axis", "dtype"),
+    diagonals(2, [0, 1], [np.float32, np.float16, np.int8, np.int64, np.float64, np.uint16]),
 )
-@pytest.mark.parametrize("axis", [0, 1])
 def test_along_both_axes(axis: int, dtype: Any) -> None:
     rng = np.random.default_rng(axis)
     shape, wanted = ((16, 32), (64, 32)) if axis == 0 else ((16, 32), (16, 128))

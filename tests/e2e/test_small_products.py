@@ -74,7 +74,9 @@ def exchanged(compiled: CompiledKernel) -> set[int]:
     for i, v in enumerate(dot.operands[:2]):
         o = made[v]
         if o.kind is tile.convert_layout:
-            assert conversion(o.operands[0].typed(Tile).layout, v.typed(Tile).layout).kind == "shared"
+            assert (
+                conversion(o.operands[0].typed(Tile).layout, v.typed(Tile).layout).kind == "shared"
+            )
             found.add(i)
     return found
 

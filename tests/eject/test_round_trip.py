@@ -33,7 +33,7 @@ RUN += ["gated-two-groups", "block_sparse-uniform", "batched-depth-1", "attentio
 RUN += ["hinted", "assorted", *[n for n in CASES if "pads" in n][:5]]
 
 
-@pytest.mark.parametrize("name", every(2, [*CASES]))
+@pytest.mark.parametrize("name", every(3, [*CASES]))
 def test_the_same_program(name: str, tmp_path: Path) -> None:
     compiled = CASES[name].compiled()
     script, signature = owned(compiled.eject(), tmp_path, CASES[name].grid)

@@ -74,7 +74,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("options", VARIANTS)
+@pytest.mark.parametrize("options", every(2, VARIANTS))
 def test_it_compiles_without_spills(options: dict[str, Any]) -> None:
     assert compiled(**options).resources.problems() == ()
 

@@ -401,7 +401,7 @@ def test_cases_that_are_none_are_a_usage_error(
         ("gemm", "512,512,512", "warploom_uniform,explicit"),
         ("attention", "1,2,512,64", "warploom_auto_attention"),
         ("fp8", "512,512,512", "warploom_fp8,scaled_mm"),
-        ("dual", "512,512,512", "warploom_dual"),
+        pytest.param("dual", "512,512,512", "warploom_dual", marks=pytest.mark.thorough),
     ],
 )
 def test_a_dry_run_compiles_what_would_be_launched(

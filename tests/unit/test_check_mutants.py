@@ -216,7 +216,7 @@ def test_harmless_ones_that_go_by_a_loop_are_proved(
     assert verdict.verdict is Verdict.PROVED, verdict.message
 
 
-@pytest.mark.parametrize("name", rare(*SECONDS, "attention, four groups"))
+@pytest.mark.parametrize("name", rare(*SECONDS, "attention, causal", "attention, four groups"))
 def test_the_programs_are_proved_at_the_launch_that_mutants_get(name: str) -> None:
     """Else no harmless mutant could be: loops over drawn tiles, and in parts that few tiles come to."""
     p = program(name)

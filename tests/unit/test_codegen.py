@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.pairwise import every
 from tests.unit.codegen_kernels import built, emitted, kernel, placed
 from tests.unit.codegen_wgmma import PRODUCTS, Product
 from tests.unit.host_functions import compile_expressions
@@ -118,7 +119,7 @@ def test_a_copy_of_an_accumulator_in_flight_is_an_internal_error() -> None:
 # ---- wgmma's descriptors, against the canonical layouts of the PTX ISA
 
 
-@pytest.mark.parametrize("p", PRODUCTS, ids=str)
+@pytest.mark.parametrize("p", every(3, PRODUCTS), ids=str)
 def test_product_compiles(p: Product) -> None:
     assert built(p.text).problems() == ()
 

@@ -196,9 +196,9 @@ def test_parsing_is_fast() -> None:
     text = f"func @f(%x: i32) level=TASK {{\n{body}  yield()\n}}\n"
     best = math.inf
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         parse_func(text)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.25, f"1000 ops took {best:.3f} s"  # 0.04 s on an idle core
 
 
