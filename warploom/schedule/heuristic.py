@@ -321,6 +321,11 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         released = "the slot of the step before is released while the next step runs"
         why = released if late else "a ring of one slot is drained each step"
         context.because("kernel", f"{int(late)} step's dots in flight", why)
+    holds_tiles = not all(partition.unit(o).is_async for o in context.dots) or any(
+        user.kind is not tile.dot
+        for o in kept
+        for user, _ in rings.real_users(context.structure, o.result)
+    )
     schedule = Schedule(
         tile_hash=tile_hash(context.func),
         specialized=specialized,
@@ -336,7 +341,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         held_loads=tuple(sorted(context.held or ())),
         delayed_reductions=consumer.deferred(context, partition, overlaps),
         hoisted_operands=consumer.held_operands(context, who, partition, registers),
-        few_registers=context.headroom.few_registers,
+        few_registers=context.headroom.few_registers and holds_tiles,
         fused_dots=joins.ids(),
         promotions=promotions,
         staggered_loops=staggered,
