@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks import mma_sync
 from benchmarks.cases import CASES, FP8, TARGETS, Case
 from benchmarks.report import CUBLAS, CUBLAS_GATED, CUDNN, Results
 
@@ -25,13 +26,20 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Named:
+    """A case that another module has (`benchmarks.mma_sync`)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Group:
-    """The cases of a row.  record: the name of their chart.  ours, by_hand: peers (or ""); peers, triton: as
-    Target's."""
+    """The cases of a row.  record: the name of their chart, or records.  ours, by_hand: peers (or ""); peers,
+    triton: as Target's."""
 
     name: str
     record: str
-    shapes: Sequence[Case]
+    shapes: Sequence[Case | Named]
     ours: str
     by_hand: str
     peers: tuple[str, ...]
@@ -139,4 +147,20 @@ GROUPS = (
     ),
     _dual("bf16", (Target("explicit dual", "the best peer", (), 0.0, 0.97),)),
     _dual("e4m3"),
+)
+
+
+def _in_order(name: str, begin: Sequence[str], *targets: Target) -> Group:
+    cases = [Named(case) for case in mma_sync.CASES if case.startswith(tuple(begin))]
+    return Group(name, "mma_sync", cases, "warploom", "", (), ("triton",), targets)
+
+
+# Records in microseconds, without charts.
+MMA_SYNC = (
+    _in_order(
+        "dots by mma.sync",
+        ("gemm", "attention", "linear"),
+        Target("warploom", "Triton's by mma.sync", ("triton",), 1.0, 0.97),
+    ),
+    _in_order("bf16 GEMM of 16 rows", ("short",), Target("warploom", CUBLAS, (CUBLAS,), each=1.0)),
 )

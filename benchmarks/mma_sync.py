@@ -32,6 +32,8 @@ from warploom.errors import CompileError
 
 if TYPE_CHECKING:
     from benchmarks.plain import Work
+    from benchmarks.records import Record
+    from benchmarks.report import Results
 
 FORCED = {"matrix_unit": "mma.sync"}
 OURS: Sequence[Mapping[str, Any]] = (
@@ -206,6 +208,19 @@ def cases() -> dict[str, Case]:
 
 
 CASES = cases()
+
+
+def rates(found: Results) -> Results:
+    """The same with this module's records, which are in microseconds, in TFLOP/s."""
+
+    def rate(case: str, record: Record) -> Record:
+        flops = CASES[case].make(Paper()).flops
+        return replace(record, burst=[flops / us / 1e6 for us in record.burst])
+
+    return {
+        case: {p: rate(case, r) if case in CASES else r for p, r in records.items()}
+        for case, records in found.items()
+    }
 
 
 def label(config: Config) -> str:

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.groups import GROUPS, Group, Target
+from benchmarks import mma_sync
+from benchmarks.groups import GROUPS, MMA_SYNC, Group, Target
 from benchmarks.records import current
 from benchmarks.report import (
     MARGIN,
@@ -27,14 +28,15 @@ from benchmarks.report import (
 )
 
 FAMILIES = ("gemm", "attention", "fp8", "dual")  # the records of GROUPS
+ALL = (*GROUPS, *MMA_SYNC)
 
 
 def last() -> Results:
-    """The committed records of all groups."""
+    """The committed records of all groups, in TFLOP/s."""
     found: Results = {}
     for family in FAMILIES:
         found |= current(family).by_case()
-    return found
+    return found | mma_sync.rates(current("mma_sync").by_case())
 
 
 def ratios(results: Results, ours: str, peers: Sequence[str]) -> dict[str, float]:
@@ -78,7 +80,7 @@ def table(found: Results) -> str:
     columns = ("TFLOP/s", "of the best peer", "of Triton's best", "of by hand")
     lines = [f"| | {' | '.join(columns)} | by hand, of the best peer |"]
     lines.append("|---" * 6 + "|")
-    for group in GROUPS:
+    for group in ALL:
         results = group.cases(found)
         if results:
             own = [x for r in results.values() if not math.isnan(x := median(r.get(group.ours)))]
@@ -96,7 +98,7 @@ def judged(found: Results) -> tuple[str, bool]:
     """A row a target; all met?"""
     lines = ["| target | asked: mean, each | found: mean (worst) | |", "|---|---|---|---|"]
     all_met = True
-    for group in GROUPS:
+    for group in ALL:
         results = group.cases(found)
         for target in group.targets if results else ():
             text, met = verdict(group, results, target)
@@ -111,7 +113,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("results", nargs="*", type=Path)
     args = parser.parse_args()
-    found = load(args.results) if args.results else last()
+    found = mma_sync.rates(load(args.results)) if args.results else last()
     text, met = judged(found)
     print(f"{table(found)}\n\n{text}")
     return 0 if met else 1

@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks import overview, page
 from benchmarks.cases import CASES, DUAL, TARGETS, Gemm
-from benchmarks.groups import GROUPS
+from benchmarks.groups import GROUPS, MMA_SYNC
+from benchmarks.mma_sync import rates
 from benchmarks.records import (
     RESULTS,
     Record,
@@ -77,6 +78,21 @@ def test_targets_are_met_and_missed_by_the_margin(tmp_path: Path) -> None:
     assert found(830.0, 840.0)[cublas] == ("1.038 (1.038)", True)
     assert not found(750.0, 700.0)[cublas][1]
     assert found(830.0, 830.0)["warploom of the uniform kernel"] == ("not measured", False)
+
+
+def test_times_of_dots_in_registers_are_held_against_their_targets(tmp_path: Path) -> None:
+    """Records in microseconds: less is more."""
+    in_order, few_rows = MMA_SYNC
+    case, short = (group.shapes[0].name for group in MMA_SYNC)
+    rows = [record(case, "warploom", [100.0]), record(case, "triton", [96.0])]
+    rows += [record(short, "warploom", [40.0]), record(short, "cuBLAS", [42.0])]
+    found = rates(load([written(tmp_path / "r.jsonl", *rows)]))
+    assert found[case]["warploom"].burst == [2 * 4096**3 / 100 / 1e6]
+    for group, ours, met in ((in_order, 0.96, False), (few_rows, 1.05, True)):
+        one = replace(group, shapes=group.shapes[:1])
+        text, held = verdict(one, one.cases(found), one.targets[0])
+        assert text.startswith(f"{ours:.3f}") and held == met
+    assert {c.name for g in MMA_SYNC for c in g.shapes} <= last().keys()
 
 
 def test_a_case_without_a_figure_misses_its_targets(tmp_path: Path) -> None:
