@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,11 +17,13 @@ from hypothesis import strategies as st
 import warploom as wl
 import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
+from tests.unit.test_runtime_seen import Tensor
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.runtime import autotune, jit, launch, variants
 from warploom.runtime import kernel as kernel_module
-from warploom.runtime.args import _PROBES, KEYS
+from warploom.runtime.args import _PROBES, KEYS, probe_torch
 from warploom.runtime.compiled import CompiledKernel, Request, Resources
+from warploom.runtime.fixed import FixedLauncher
 from warploom.runtime.launch import grid_sizes
 from warploom.runtime.plan import LaunchPlan, MapParam, ScalarParam
 
@@ -280,6 +283,71 @@ def test_torch_stream_and_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> N
     gpu.driver.owner = lambda pointer: 1
     wl.jit(scale_kernel)[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
     assert gpu.driver.launches[0][4] == 41 and gpu.driver.prepared == [(1, 0)]
+
+
+def test_a_compiled_kernel_takes_other_addresses(gpu: Gpu) -> None:
+    made = wl.jit(scale_kernel)[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
+    assert made is not None
+    launcher = FixedLauncher(made)
+    for n, out in enumerate(range(8 << 20, 16 << 20, 1 << 20)):
+        launcher((3,), 0, (X, GpuArray(out, (1000,)), 1000, 0.5 * n))
+        _, grid, *_, (_, address, size, factor) = gpu.driver.launches[-1]
+        assert (grid, address, size & 0xFFFFFFFF) == ((3, 1, 1), out, 1000)
+        assert struct.unpack("<f", struct.pack("<q", factor)[:4])[0] == 0.5 * n
+    assert len(launcher._accepted) == 1 and len(gpu.requests) == 1
+    launcher((3,), 0, (X, GpuArray((1 << 20) + 4000, (1000,)), 1000, 2.0))  # beside it, no overlap
+    assert len(gpu.requests) == 1
+    launcher((3,), 0, (X, GpuArray((1 << 20) + 3984, (1000,)), 1000, 2.0))
+    assert gpu.requests[-1].overlap
+    with pytest.raises(LaunchError, match="no multiple of 16 bytes"):
+        launcher((3,), 0, (X, GpuArray((8 << 20) + 4, (1000,)), 1000, 2.0))
+    with pytest.raises(LaunchError, match="a float"):
+        launcher((3,), 0, (X, OUT, 1000.0, 2.0))
+
+
+def test_negative_views_are_refused_wherever_they_lie(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in (_PROBES, KEYS):
+        monkeypatch.setitem(table, Tensor, probe_torch)
+    kernel = wl.jit(scale_kernel)
+    made = kernel[(1,)](Tensor(1 << 20), OUT, 1000, 2.0, BLOCK=128)
+    assert made is not None
+    launcher = FixedLauncher(made)
+    for address in (3 << 20, 5 << 20):
+        kernel[(1,)](Tensor(address), OUT, 1000, 2.0, BLOCK=128)
+        launcher((1,), 0, (Tensor(address), OUT, 1000, 2.0))
+    launched = len(gpu.driver.launches)
+    view = Tensor(7 << 20)
+    view._is_neg = True
+    with pytest.raises(LaunchError, match="other sign"):
+        kernel[(1,)](view, OUT, 1000, 2.0, BLOCK=128)
+    with pytest.raises(LaunchError, match="other sign"):
+        launcher((1,), 0, (view, OUT, 1000, 2.0))
+    assert len(gpu.driver.launches) == launched
+
+
+def test_other_addresses_find_the_variant_again(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = wl.jit(scale_kernel)
+
+    def launch(x: int, out: int, n: int = 1000) -> list[int]:
+        kernel[(3,)](GpuArray(x, (1000,)), GpuArray(out, (1000,)), n, 2.0, BLOCK=128)
+        values: list[int] = gpu.driver.launches[-1][-1]
+        return values
+
+    launch(1 << 20, 2 << 20)  # compiled
+    launch(1 << 20, 3 << 20)  # found among variants
+    with monkeypatch.context() as changed:
+        changed.setattr(jit, "variants_for", None)
+        assert launch(1 << 20, 5 << 20)[1] == 5 << 20
+        assert launch(1 << 20, (1 << 20) + 4000)[1] == (1 << 20) + 4000
+    assert len(gpu.requests) == 1
+    with pytest.warns(WarploomWarning, match="overlap in memory"):
+        launch(1 << 20, (1 << 20) + 3984)
+    assert [r.overlap for r in gpu.requests] == [False, True]
+    launch(1 << 20, 6 << 20)
+    launch(1 << 20, 7 << 20, -5)
+    assert not gpu.requests[-1].structured
 
 
 # ---- mistakes

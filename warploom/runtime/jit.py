@@ -21,7 +21,15 @@ from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import distinct, exact
-from warploom.runtime.args import CPU, KEYS, TensorDescriptor, device_among, device_of, span
+from warploom.runtime.args import (
+    CPU,
+    KEYS,
+    TensorDescriptor,
+    device_among,
+    device_of,
+    probe_torch,
+    span,
+)
 from warploom.runtime.binding import Call
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dtypes import ITEM_BYTES
@@ -35,6 +43,7 @@ from warploom.runtime.request import Request
 from warploom.runtime.seen import UNKEYED, SeenCalls
 from warploom.runtime.variants import (
     OVERLAP,
+    Accepted,
     Arguments,
     Changes,
     Compilations,
@@ -115,6 +124,8 @@ class JITFunction(KernelNames, Launched):
         self._variants = Compilations()
         self.seen: SeenCalls[Hit] = SeenCalls()
         self._known: dict[Any, _Known] = {}  # by waves, changes and what `_variant_key` says
+        # By grid, what `_variant_key` says, numbers, shapes and strides.
+        self._accepted: dict[Any, Accepted[CompiledKernel]] = {}
         self._targets: dict[int, Target] = {}  # of the devices in _known
         self._interpreted: Variants[Any] = Variants()
 
@@ -212,7 +223,10 @@ class JITFunction(KernelNames, Launched):
                 classes.append(kind)
                 items.append((kind, value))
             elif kind in KEYS and kind is not TensorDescriptor:
-                item = KEYS[kind](value)
+                read = KEYS[kind]
+                if read is probe_torch and value.is_neg():
+                    raise TypeError("binding refuses it")
+                item = read(value)
                 classes.append((item[0], item[1] & 15, item[4]))
                 items.append(item)
             else:
@@ -253,12 +267,25 @@ class JITFunction(KernelNames, Launched):
             return pointer + low, pointer + high
 
         values = tuple([item if type(item) is int else item[1] for item in items])
-        arguments = Arguments(values, bytes_of, sizes)
-        try:
-            kernel = variants_for(known, arguments, _tell_nobody)[-1][1]
-        except KeyError:
-            return None
-        return kernel, kernel.loaded().prepare_bound(device, sizes, *arguments.bound(kernel))
+        extents = tuple([x if type(x) is int else x[2:4] if _is_array(x) else None for x in items])
+        accepted = self._accepted.get((sizes, classes, extents))
+        if accepted is None or not (accepted.kernel.reads.is_current() and accepted.takes(values)):
+            arguments = Arguments(values, bytes_of, sizes)
+            try:
+                found = variants_for(known, arguments, _tell_nobody)
+            except KeyError:
+                return None
+            accepted = Accepted.of(found, arguments)
+            if accepted is None:
+                kernel = found[-1][1]
+                return kernel, kernel.loaded().prepare_bound(
+                    device, sizes, *arguments.bound(kernel)
+                )
+            if len(self._accepted) >= KNOWN_KEPT:
+                self._accepted.clear()
+            self._accepted[sizes, classes, extents] = accepted
+        kernel = accepted.kernel
+        return kernel, kernel.loaded().prepare_bound(device, sizes, *kernel.binder(values))
 
     def _remember(
         self,

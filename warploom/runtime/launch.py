@@ -402,15 +402,14 @@ class Prepared:
 
     __slots__ = (
         "_address",
-        "_block",
         "_configs",
         "_driver",
         "_function",
         "_guarded",
         "_launch",
+        "_memory",
         "_packer",
         "_plan",
-        "_pointers",
         "_start",
         "_stream_of",
         "device",
@@ -427,17 +426,19 @@ class Prepared:
         self._function = kernel.function
         self._guarded = kernel.driver.device_count > 1
         self._stream_of: Callable[[int], int] | None = None
-        self._packer = kernel.layout.packer
-        self._block = ctypes.create_string_buffer(self._packer.size + 64)
-        self._start = -ctypes.addressof(self._block) % 64
-        first = ctypes.addressof(self._block) + self._start
-        addresses = [first + offset for offset in kernel.layout.offsets]
-        self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-        self._address = ctypes.addressof(self._pointers)
+        layout = kernel.layout
+        self._packer = layout.packer
+        self._memory = layout.memory()
+        self._address = ctypes.addressof(self._memory)
+        behind = self._address + layout.addresses.size
+        self._start = layout.addresses.size + -behind % 64
+        first = self._address + self._start
+        addresses = [first + offset for offset in layout.offsets]
+        layout.addresses.pack_into(self._memory, 0, *addresses)
 
     def fill(self, maps: list[bytes], scalars: tuple[Any, ...]) -> None:
         """Put the parameters in place: encoded tensor maps, then numbers and addresses."""
-        self._packer.pack_into(self._block, self._start, *maps, *scalars)
+        self._packer.pack_into(self._memory, self._start, *maps, *scalars)
 
     def __call__(self, stream: int | None = None) -> None:
         """Launch on `stream` (a raw handle; the current one where None) with the prepared grid."""

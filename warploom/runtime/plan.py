@@ -7,11 +7,13 @@ codegen/host.py writes it.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from warploom.errors import LaunchError
@@ -257,10 +259,22 @@ def _joined(items: Sequence[str]) -> str:
 @dataclass(frozen=True)
 class BlockLayout:
     """Where each parameter stands in the argument block: tensor maps first (128 bytes each), then the
-    scalars, 8 bytes each.  The block itself starts at a multiple of 64 bytes, as a CUtensorMap must."""
+    scalars, 8 bytes each.  The block itself starts at a multiple of 64 bytes, as a CUtensorMap must; the
+    parameters' addresses, which a launch takes, stand in front of it."""
 
     packer: struct.Struct
     offsets: tuple[int, ...]  # of each parameter, in parameter order
+
+    @cached_property
+    def addresses(self) -> struct.Struct:
+        """What packs the parameters' addresses."""
+        return struct.Struct(f"={len(self.offsets)}Q")
+
+    @cached_property
+    def memory(self) -> Callable[[], Any]:
+        """Makes room for both, wherever it begins."""
+        made: Callable[[], Any] = ctypes.c_char * (self.addresses.size + 64 + self.packer.size)
+        return made
 
     @staticmethod
     def of(plan: LaunchPlan) -> BlockLayout:

@@ -8,10 +8,10 @@ A variant that depends on how many waves of programs there are is compiled for e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from warploom.errors import CompileError
 from warploom.frontend.reads import Variants
@@ -147,6 +147,37 @@ def variants_for(
             changes = (*changes, rule)
             found.append((changes, kernel_of(changes)))
     return found
+
+
+@dataclass(frozen=True)
+class Accepted(Generic[K]):
+    """The variant that a launch led to, for all which differ from it in addresses alone (by multiples of
+    MAX_DIVISOR) and in which no arguments overlap that must not.
+
+    apart: pairs of such arguments, each with its first byte, from its address on, and that after its last."""
+
+    kernel: K
+    apart: tuple[tuple[int, int, int, int, int, int], ...]
+
+    @staticmethod
+    def of(found: Sequence[tuple[Changes, K]], arguments: Arguments) -> Accepted[K] | None:
+        """Of what `variants_for` gave; None where that is for arguments that overlap."""
+        if OVERLAP in found[-1][0]:
+            return None
+        values, bytes_of = arguments.values, arguments.bytes_of
+        apart = tuple(
+            (i, x[0] - values[i], x[1] - values[i], j, y[0] - values[j], y[1] - values[j])
+            for i, j in {pair for _, kernel in found for pair in kernel.plan.disjoint}
+            if i != j and (x := bytes_of(i)) and (y := bytes_of(j))
+        )
+        return Accepted(found[-1][1], apart)
+
+    def takes(self, values: Sequence[int | float]) -> bool:
+        """Whether a launch with these addresses and numbers is such a one."""
+        for i, first_i, end_i, j, first_j, end_j in self.apart:
+            if values[i] + first_i < values[j] + end_j and values[j] + first_j < values[i] + end_i:
+                return False
+        return True
 
 
 def changed(request: Request, changes: Changes) -> Request:
