@@ -134,7 +134,7 @@ class _Search:
 
     def read_otherwise(self, v: Value) -> bool:
         """Has v, or what it views, more than one reader?"""
-        if self.only_user(v) is None:
+        if only_user(self.structure.users, v) is None:
             return True
         o = self.structure.maker(v)
         return o is not None and o.kind is tile.transpose and self.read_otherwise(o.operands[0])
@@ -161,7 +161,7 @@ class _Search:
         while True:
             v = dots[0].operands[2]
             made = self.structure.made[v]
-            if self.only_user(v) is None:
+            if only_user(self.structure.users, v) is None:
                 return None
             if v in block.params:
                 break
@@ -173,15 +173,12 @@ class _Search:
             return None
         while True:
             v = dots[-1].result
-            user = self.only_user(v)
+            user = only_user(self.structure.users, v)
             if user is block.ops[-1]:
                 return tuple(dots) if block.yielded[index] is v else None
             if user is None or user.kind is not tile.dot or user.operands[2] is not v:
                 return None
             dots.append(user)
-
-    def only_user(self, v: Value) -> Op | None:
-        return only_user(self.structure.users, v)
 
 
 def between(block: Region, dots: Iterable[Op]) -> list[Op]:

@@ -220,9 +220,9 @@ def value(*kinds: OpKind, says: str = "", always: bool = False) -> Callable[[Wri
     return register
 
 
-def plain(x: Expressions, o: Op, name: str, says: str) -> str:
-    """A call of the instruction with all operands, then these attributes."""
-    parts = [x.full(v) for v in o.operands]
+def plain(x: Expressions, o: Op, name: str, says: str, keys: str = "", bare: bool = False) -> str:
+    """A call with all operands (bare: none), these attributes, and those of `keys` as `keywords`."""
+    parts = [x.full(v) for v in (() if bare else o.operands)]
     for given in (o.attrs[n] for n in says.split()):
         if isinstance(given, DType):
             parts.append(x.dtype(given))
@@ -230,7 +230,7 @@ def plain(x: Expressions, o: Op, name: str, says: str) -> str:
             parts.append(sizes(given))
         else:
             parts.append(quoted(given) if isinstance(given, str) else str(given))
-    return call(name, *parts)
+    return call(name, *parts, *keywords(o, *keys.split()))
 
 
 for _kind, _name, _says in (

@@ -85,6 +85,13 @@ for _kind, _name, _says in (
     (regs.hold, "hold", ""),
 ):
     statement(_kind, says=_says)(partial(plain, name=_name, says=_says))
+for _kind, _name, _says, _keys in (
+    (mma.wgmma_wait, "wgmma.wait_group", "pending", ""),
+    (regs.setmaxnreg, "setmaxnreg", "registers", "action"),
+    (smem.fence_async, "fence.proxy_async", "", "space"),
+):
+    _write = partial(plain, name=_name, says=_says, keys=_keys, bare=True)
+    statement(_kind, says=f"{_says} {_keys}")(_write)
 
 
 @statement(control.yield_)
@@ -300,11 +307,6 @@ def _store_box(s: Statements, o: Op) -> str:
 # ---- barriers
 
 
-@statement(smem.fence_async, says="space")
-def _fence(s: Statements, o: Op) -> str:
-    return call("fence.proxy_async", *keywords(o, "space"))
-
-
 @statement(smem.group_sync, says="scope memory")
 def _sync(s: Statements, o: Op) -> str:
     scope = o.attrs["scope"]
@@ -420,13 +422,3 @@ def _convert(s: Statements, o: Op) -> Sequence[Node]:
 def _wgmma(s: Statements, o: Op) -> str:
     a, b, acc, use = map(s.text, o.operands)
     return call("wgmma.mma", a, b, acc, *([f"use_acc={use}"] if use != "True" else []))
-
-
-@statement(mma.wgmma_wait, says="pending")
-def _wgmma_wait(s: Statements, o: Op) -> str:
-    return call("wgmma.wait_group", str(o.attrs["pending"]))
-
-
-@statement(regs.setmaxnreg, says="registers action")
-def _setmaxnreg(s: Statements, o: Op) -> str:
-    return call("setmaxnreg", str(o.attrs["registers"]), *keywords(o, "action"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from warploom.errors import Loc, source_line
 
@@ -17,13 +17,7 @@ class Line:
     """A statement.  loc: the user's line that it came from."""
 
     text: str
-    loc: Loc | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Line) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
+    loc: Loc | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -142,11 +142,7 @@ class Cutter:
     def alone(self, o: Op, b: Builder) -> None:
         """Only replica 0 does what is not cut."""
         first = arith.eq(b, self.replica, build.const(b, 0), hint="alone")
-        then, other = b.nested(), b.nested()
-        then.append(o)
-        control.yield_(then)
-        control.yield_(other)
-        b.append(Op(control.if_, (first,), {}, (), (then.region(), other.region()), b.tasks, o.loc))
+        build.if_(b, first, lambda inner: inner.append(o))
 
     # ---- control flow: each carried value once a version
 

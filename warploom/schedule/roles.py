@@ -175,11 +175,9 @@ class _Assigner:
             base = self.context.accesses.base(o.operands[0])
             name = "an unknown pointer" if base is None else self.context.func.params[base].hint
             return f"the kernel also writes through {name}"
-        if any(
-            outer.kind is control.while_
-            and self.context.structure.within(o, outer.regions[0]) is not None
-            for outer in self.context.structure.enclosing(o)
-        ):
+        structure = self.context.structure
+        loops = (p for p in structure.loops(o) if p.kind is control.while_)
+        if any(structure.within(o, p.regions[0]) is not None for p in loops):
             return "it decides whether a loop goes on"
         return None
 

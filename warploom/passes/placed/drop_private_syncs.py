@@ -85,9 +85,7 @@ def _is_private(accesses: Accesses, ops: Sequence[Op]) -> bool:
     offsets = [o.operands[2:] if o.kind is tile.store_box else o.operands[1:] for o in ops]
     rank = len(offsets[0])
     sizes = (1,) * (rank - len(t.shape)) + t.shape
-    moving = (
-        0  # axes along which different coordinates may be the same place, but for an axis alone
-    )
+    moving = 0  # axes along which different coordinates may be one place, but for an axis alone
     for n, starts in zip(sizes, zip(*offsets, strict=True), strict=True):
         fixed = len(set(starts)) == 1 and _is_fixed(accesses, starts[0])
         if not fixed and any(accesses.facts.divisor(v) % n for v in starts):

@@ -181,13 +181,6 @@ def _equal(t: TaskLayouts, o: Op) -> None:
     t.equal(*tiles(o))
 
 
-def _scanned(t: TaskLayouts, o: Op) -> Settled:
-    x = t.of(o.operands[0])
-    if scan_form(x, o.attrs["axis"]) is None:
-        x = scan_layout(shape_of_tile(o.result), o.attrs["axis"], t.warps)
-    return Settled((x,), (x,))
-
-
 def _along(scratch: Callable[[Layout, int, int], int]) -> Callable[[Op], int]:
     def needed(o: Op) -> int:
         x = o.operands[0].typed(Tile)
@@ -215,7 +208,7 @@ def _reduced_by(t: TaskLayouts, o: Op) -> Settled:
     return Settled((x,) * n, (rest,) * n, {"layout": rest})
 
 
-def _scanned_by(t: TaskLayouts, o: Op) -> Settled:
+def _scanned(t: TaskLayouts, o: Op) -> Settled:
     x, n = t.of(o.operands[0]), len(o.operands)
     if scan_form(x, o.attrs["axis"]) is None:
         x = scan_layout(shape_of_tile(o.operands[0]), o.attrs["axis"], t.warps)
@@ -270,10 +263,6 @@ def _loads(t: TaskLayouts, o: Op) -> None:
 def _loads_by_pointers(t: TaskLayouts, o: Op) -> None:
     t.equal(*tiles(o))
     _loads(t, o)
-
-
-def _loaded(o: Op, layout: Layout) -> Settled:
-    return Settled((None,) * len(o.operands), (layout,), {"layout": layout})
 
 
 def _stores(t: TaskLayouts, o: Op) -> None:
@@ -489,15 +478,15 @@ RULES: Rules[LayoutRule] = Rules(
         tile.reduce: LayoutRule(_reduces, _reduced, scratch=_along(reduce_scratch)),
         tile.scan: LayoutRule(_equal, _scanned, scratch=_each(scan_scratch)),
         combine.reduce_by: LayoutRule(_reduces_by, _reduced_by, scratch=_each(reduce_scratch)),
-        combine.scan_by: LayoutRule(_equal, _scanned_by, scratch=_each(scan_scratch)),
+        combine.scan_by: LayoutRule(_equal, _scanned, scratch=_each(scan_scratch)),
         tile.dot: LayoutRule(_dots, _dotted),
         tile.gather: LayoutRule(_gathers, _gathered, scratch=_whole_operand),
         tile.load: following(_loads_by_pointers, _alike),
         tile.atomic: following(_loads_by_pointers, _alike),
-        tile.load_box: following(_loads, _loaded),
+        tile.load_box: following(_loads, _filled),
         tile.store: _STORE,
         tile.store_box: _STORE,
-        smem.shared_load: following(_takes, _loaded),
+        smem.shared_load: following(_takes, _filled),
         smem.shared_store: LayoutRule(_put),
         **dict.fromkeys((smem.shared_get, smem.shared_put), _ANY),
         smem.shared_atomic: following(_equal, _alike),
@@ -505,7 +494,7 @@ RULES: Rules[LayoutRule] = Rules(
         smem.cp_async: LayoutRule(_copies, _copied),
         **dict.fromkeys((tma.tma_load, tma.tma_store), _ANY),
         **dict.fromkeys((mma.in_flight, mma.wgmma_wait), _ACCUMULATOR),
-        mma.no_acc: following(_accumulates, _loaded),
+        mma.no_acc: following(_accumulates, _filled),
         mma.wgmma: LayoutRule(_multiplies, _multiplied),
         mma.fma: LayoutRule(_fuses, _fused),
         **dict.fromkeys(control.LOOPS, _LOOP),

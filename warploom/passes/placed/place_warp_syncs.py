@@ -29,7 +29,7 @@ from collections.abc import Iterable
 
 from warploom.ir import engines
 from warploom.ir.analysis import allocations_of
-from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
+from warploom.ir.core import Func, Op, Region, Value, walk
 from warploom.ir.ops import cluster, mbarrier, mma, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Shared
@@ -76,16 +76,13 @@ def _names(ops: Iterable[Op], made: dict[Value, Op]) -> set[str]:
 def _handed_on(region: Region, made: dict[Value, Op]) -> set[str]:
     """The allocations of a task's own copies and products, and those that its threads both write and read,
     where it waits for what it arrives at itself: the one task of a uniform kernel."""
-    barriers: dict[OpKind, set[Value]] = {
-        mbarrier.mbarrier_arrive: set(),
-        mbarrier.mbarrier_wait: set(),
-    }
-    for o in walk(region):
-        if o.kind in barriers:
-            barriers[o.kind].add(o.operands[0])
-    if not set.intersection(*barriers.values()):
-        return set()
     ops = list(walk(region))
+    arrivals, waits = (
+        {o.operands[0] for o in ops if o.kind is kind}
+        for kind in (mbarrier.mbarrier_arrive, mbarrier.mbarrier_wait)
+    )
+    if not arrivals & waits:
+        return set()
     asynchronous, written, read = (
         _names((o for o in ops if o.kind in kinds), made)
         for kinds in (_ASYNCHRONOUS, _WRITES, _READS)
