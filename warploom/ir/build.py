@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
-from warploom.ir.ops import arith, control, task, tile
-from warploom.ir.types import DType, i1, i32
+from warploom.ir.ops import arith, control, mbarrier, smem, task, tile
+from warploom.ir.types import DType, Tile, i1, i32
 
 Body = Callable[[Builder], Iterable[Value] | None]
 
@@ -19,6 +19,26 @@ def const(b: Builder, value: int | float | bool, dtype: DType = i32, hint: str =
     """A scalar constant.  The number is stored as the kind of Python number that fits the dtype."""
     number = bool(value) if dtype == i1 else float(value) if dtype.is_float else int(value)
     return arith.const(b, value=number, dtype=dtype, hint=hint)
+
+
+def slots(
+    b: Builder,
+    t: Tile,
+    lead: tuple[int, ...],
+    name: str,
+    hint: str,
+    inner: int | None = None,
+    swizzle: int = 0,
+) -> Value:
+    """Slots of shared memory for tiles like t, adjacent along the last axis or `inner`."""
+    at = len(t.shape) - 1 if inner is None else inner
+    how: dict[str, Any] = {"shape": t.shape, "dtype": t.dtype, "inner": at, "swizzle": swizzle}
+    return smem.shared_alloc(b, name=name, lead=lead, hint=hint, **how)
+
+
+def barriers(b: Builder, name: str, n: int, count: int, hint: str = "") -> Value:
+    """Declares n mbarriers, a phase of each of so many arrivals."""
+    return mbarrier.mbarrier_alloc(b, name=name, n=n, count=count, hint=hint or name)
 
 
 def unique(name: str, names: set[str]) -> str:

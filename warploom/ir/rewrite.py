@@ -82,9 +82,21 @@ def without(o: Op, gone: Container[Op]) -> Op:
 
 
 def rewrite_tasks(func: Func, change: Callable[[Op], Op]) -> Func:
-    """The function with each of its `tasks` ops changed."""
-    ops = [change(o) if o.kind is task.tasks else o for o in func.body.ops]
-    return func.with_(body=with_ops(func.body, ops))
+    """The function with each of its `tasks` ops changed; itself where none is."""
+    body = with_ops(func.body, [change(o) if o.kind is task.tasks else o for o in func.body.ops])
+    return func if body is func.body else func.with_(body=body)
+
+
+def rewrite_regions(func: Func, change: Callable[..., Region], *named: str) -> Func:
+    """The function with each task's region changed, by its own entries of these attributes; itself where none
+    is."""
+
+    def phase(o: Op) -> Op:
+        rows = zip(o.regions, *(o.attrs[name] for name in named), strict=True)
+        regions = tuple(change(*row) for row in rows)
+        return o if regions == o.regions else o.with_(regions=regions)
+
+    return rewrite_tasks(func, phase)
 
 
 def substitute_operands(o: Op, env: Mapping[Value, Value]) -> Op:

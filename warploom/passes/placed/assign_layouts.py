@@ -38,6 +38,7 @@ from warploom.analysis.facts import Facts, facts_of
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import control, task, tile
+from warploom.ir.rewrite import rewrite_regions
 from warploom.ir.types import InFlight, Tile
 from warploom.layout import Layout
 from warploom.layout.linear import LANE_BITS
@@ -53,20 +54,16 @@ def assign_layouts(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     func = with_runs(func)
     facts = facts_of(func)
-    ops = []
     for o in func.body.ops:
-        if o.kind is task.tasks:
-            regions = tuple(
-                with_layouts(r, w * target.warp_size, facts)
-                for r, w in zip(o.regions, o.attrs["warps"], strict=True)
-            )
-            for r in regions:
-                _check_sizes(r, target)
-            o = o.with_(regions=regions)
-        elif tiles(o):
+        if o.kind is not task.tasks and tiles(o):
             raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
-        ops.append(o)
-    return func.with_(body=Region(func.body.params, tuple(ops)))
+
+    def placed(r: Region, warps: int) -> Region:
+        made = with_layouts(r, warps * target.warp_size, facts)
+        _check_sizes(made, target)
+        return made
+
+    return rewrite_regions(func, placed, "warps")
 
 
 def _check_sizes(region: Region, target: Target) -> None:

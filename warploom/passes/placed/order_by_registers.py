@@ -26,7 +26,7 @@ from warploom.ir import engines
 from warploom.ir.analysis import closure, free_values
 from warploom.ir.core import Effect, Func, Op, Region, Value
 from warploom.ir.ops import mbarrier, mma, smem, tile
-from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
+from warploom.ir.rewrite import rewrite_regions, with_ops, with_regions
 from warploom.ir.types import Tile
 from warploom.passes.placed.layout_rules import RULES
 from warploom.passes.placed.register_pressure import Pressure, limit_of
@@ -46,8 +46,7 @@ def order_by_registers(func: Func, target: Target) -> Func:
         pressure = Pressure(r)
         return _region(r, pressure, limit) if pressure.peak(r) > limit else r
 
-    made = rewrite_tasks(func, lambda o: with_regions(o, ordered))
-    return func if made.body is func.body else made
+    return rewrite_regions(func, ordered)
 
 
 def _region(r: Region, pressure: Pressure, limit: int) -> Region:

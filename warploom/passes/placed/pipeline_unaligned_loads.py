@@ -28,7 +28,7 @@ from warploom.ir import build, engines
 from warploom.ir.analysis import defined, definitions
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, mma, smem, tile, unaligned
-from warploom.ir.rewrite import rewrite_tasks
+from warploom.ir.rewrite import rewrite_regions
 from warploom.ir.types import Tile, Units, dtype_of, i1
 from warploom.target import Target
 
@@ -48,12 +48,7 @@ def pipeline_unaligned_loads(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     rewriter = _Rewriter(facts_of(func), definitions(func.body))
     at_entry = target.entry_registers(func.attrs["threads"])
-
-    def phase(o: Op) -> Op:
-        budgets = zip(o.regions, o.attrs["registers"], strict=True)
-        return o.with_(regions=tuple(rewriter.task(r, n or at_entry) for r, n in budgets))
-
-    return rewrite_tasks(func, phase)
+    return rewrite_regions(func, lambda r, n: rewriter.task(r, n or at_entry), "registers")
 
 
 @dataclass

@@ -29,7 +29,7 @@ from warploom.ir import engines
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Family, Func, Op, Region, Value
 from warploom.ir.ops import control, mbarrier, smem, task, tile
-from warploom.ir.rewrite import Env, clone_op, substitute_operands, with_regions
+from warploom.ir.rewrite import Env, clone_op, rewrite_regions, substitute_operands, with_regions
 from warploom.passes.placed.assign_layouts import with_layouts
 from warploom.passes.placed.register_pressure import Pressure, limit_of
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
@@ -60,16 +60,8 @@ _FILLING = engines.COPIES_BOXES | {task.elect, mbarrier.mbarrier_expect}  # slot
 def reload_slots(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     facts = facts_of(func)
-    ops = []
-    for o in func.body.ops:
-        if o.kind is task.tasks:
-            rows = zip(o.attrs["warps"], o.regions, strict=True)
-            regions = tuple(_task(r, warps, facts, target) for warps, r in rows)
-            o = o if regions == o.regions else o.with_(regions=regions)
-        ops.append(o)
-    if ops == list(func.body.ops):
-        return func
-    return drop_dead(func.with_(body=Region(func.body.params, tuple(ops))))
+    made = rewrite_regions(func, lambda r, warps: _task(r, warps, facts, target), "warps")
+    return func if made is func else drop_dead(made)
 
 
 def _task(r: Region, warps: int, facts: Facts, target: Target) -> Region:

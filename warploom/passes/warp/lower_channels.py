@@ -21,7 +21,7 @@ from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Type, Value
-from warploom.ir.ops import cluster, control, mbarrier, smem, task, tile, tma
+from warploom.ir.ops import cluster, control, smem, task, tile, tma
 from warploom.ir.types import Channel, Tile
 from warploom.schedule import rings
 from warploom.schedule.model import ChannelPlan, Schedule
@@ -167,14 +167,12 @@ class _Declarations:
         readers = (self.tasks[c] for c in plan.consumers)
         reading = sum(t.warps * (1 if alone else t.replicas) for t in readers)
         suffix = "" if len(self.schedule.channels) == 1 else f"_{plan.name}"
-        full, empty = (
-            mbarrier.mbarrier_alloc(self.top, name=name, n=plan.depth, count=count, hint=name)
-            for name, count in (
-                (build.unique(f"full{suffix}", self.names), sum(arrivals[v] for v in {*plan.via})),
-                (build.unique(f"empty{suffix}", self.names), reading * ctas),
-            )
+        full, empty = (build.unique(f"{x}{suffix}", self.names) for x in ("full", "empty"))
+        filled = sum(arrivals[v] for v in {*plan.via})
+        return (
+            build.barriers(self.top, full, plan.depth, filled),
+            build.barriers(self.top, empty, plan.depth, reading * ctas),
         )
-        return full, empty
 
     def item(self, plan: ChannelPlan, n: int, t: Type, users: Sequence[Op], ctas: int) -> Item:
         assert isinstance(t, Tile)
@@ -223,16 +221,8 @@ class _Declarations:
                 return self.shared[concat], part
             shape = tuple(n * part.count if a == axis else n for a, n in enumerate(shape))
             hint = concat.result.hint or hint
-        slots: Value = smem.shared_alloc(
-            self.top,
-            name=build.unique(hint, self.names),
-            lead=(depth,),
-            shape=shape,
-            dtype=t.dtype,
-            inner=inner,
-            swizzle=swizzle,
-            hint=f"{hint}_smem",
-        )
+        name, held = build.unique(hint, self.names), Tile(shape, t.dtype)
+        slots = build.slots(self.top, held, (depth,), name, f"{hint}_smem", inner, swizzle)
         if joined is not None:
             self.shared[joined[0]] = slots
         return slots, part

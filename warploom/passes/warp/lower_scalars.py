@@ -13,13 +13,12 @@ A slot has one element of 32 or 64 bits; smaller numbers are widened.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from warploom.analysis.structure import Structure
 from warploom.ir import build
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, mbarrier, smem, task
-from warploom.ir.types import Channel, DType, Scalar, Shared, f32, i32
+from warploom.ir.types import Channel, DType, Scalar, Shared, Tile, f32, i32
 from warploom.schedule.model import Schedule
 
 
@@ -61,9 +60,7 @@ def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> Number
     readers = sum(t.warps * t.replicas for t in tasks)
     slots = slots_of(top, item.dtype, plan.depth, name, f"{name}_smem")
     full, empty = (
-        mbarrier.mbarrier_alloc(
-            top, name=f"{k}_{name}", n=plan.depth, count=count, hint=f"{k}_{name}"
-        )
+        build.barriers(top, f"{k}_{name}", plan.depth, count)
         for k, count in (("full", 1), ("empty", readers))
     )
     return NumberRing(slots, full, empty, item.dtype)
@@ -72,8 +69,7 @@ def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> Number
 def slots_of(top: Builder, dtype: DType, depth: int, name: str, hint: str) -> Value:
     """Shared memory for so many numbers of a dtype, each of at least 32 bits."""
     stored = dtype if dtype.bits >= 32 else f32 if dtype.is_float else i32
-    how: dict[str, Any] = {"shape": (1, 1), "dtype": stored, "inner": 1, "swizzle": 0}
-    return smem.shared_alloc(top, name=name, lead=(depth,), hint=hint, **how)
+    return build.slots(top, Tile((1, 1), stored), (depth,), name, hint)
 
 
 def put_number(b: Builder, place: Value, number: Value) -> None:

@@ -49,23 +49,9 @@ def declare(func: Func, schedule: Schedule, top: Builder) -> Mapping[Op, Meeting
     found, names = {}, {str(o.attrs["name"]) for o in top.ops if "name" in o.attrs}
     for i, o in enumerate(sums):
         t = o.result.typed(Tile)
-        parts = smem.shared_alloc(
-            top,
-            name=build.unique("parts", names),
-            lead=(main.replicas, others),
-            shape=t.shape,
-            dtype=t.dtype,
-            inner=len(t.shape) - 1,
-            swizzle=0,
-            hint="parts_smem",
-        )
-        met = mbarrier.mbarrier_alloc(
-            top,
-            name=build.unique("met", names),
-            n=main.replicas,
-            count=others * main.warps,
-            hint="met",
-        )
+        lead, each = (main.replicas, others), others * main.warps
+        parts = build.slots(top, t, lead, build.unique("parts", names), "parts_smem")
+        met = build.barriers(top, build.unique("met", names), main.replicas, each, "met")
         found[o] = Meeting(rank, parts, met, others, i == 0)
     return found
 

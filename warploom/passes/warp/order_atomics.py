@@ -33,7 +33,7 @@ from warploom.errors import CompileError
 from warploom.ir.analysis import first_meeting
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import control, smem, task, tile
-from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
+from warploom.ir.rewrite import rewrite_regions, with_ops, with_regions
 from warploom.ir.types import Tile, dtype_of
 
 _WITHOUT_ACQUIRE = {"acquire": "relaxed", "acq_rel": "release"}
@@ -54,12 +54,7 @@ _DTYPES = {
 def order_atomics(func: Func) -> Func:
     """See the module's docstring."""
     read = {v for o in func.body.all_ops if o.kind is not control.assume for v in o.operands}
-
-    def phase(o: Op) -> Op:
-        rows = zip(o.regions, o.attrs["warps"], strict=True)
-        return o.with_(regions=tuple(_region(r, read, warps) for r, warps in rows))
-
-    return rewrite_tasks(func, phase)
+    return rewrite_regions(func, lambda r, warps: _region(r, read, warps), "warps")
 
 
 def _region(region: Region, read: set[Value], warps: int) -> Region:

@@ -170,7 +170,7 @@ class _Writer:
         b = Builder()
         self.ops((o for o in body.ops[:-1] if o not in common), b)
         if self.stored:
-            select.drain_stores(b)
+            select.wait_stores(b)
         control.yield_(b)
         region = b.region()
         if self.elected and len(region.ops) > 1:
@@ -282,7 +282,7 @@ class _Writer:
             return
         if o in self.shared.announcing and self.plan.role != "producer":
             if any(s.via == "tma" for s in self.shared.stores.values()):
-                select.complete_stores(b)
+                select.wait_stores(b, read=False)
             # Groups that take tiles in turn announce each its own.
             smem.group_sync(b, scope="replica" if self.shared.schedule.ping_pong_loop else "task")
         elif o in self.shared.ordered:

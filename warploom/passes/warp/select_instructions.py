@@ -131,17 +131,9 @@ def operand_staging(
         inner, swizzle = 0, swizzle_for(rings.promotion_step(o) * t.dtype.bytes, columns)
     if len(t.shape) > 2 and rows % 8:
         swizzle = 0  # as rings.item_layout
-    place = smem.shared_alloc(
-        top,
-        name=f"{('left', 'operand')[axis]}_{o.id.replace('/', '_')}",
-        lead=(replicas,),
-        shape=t.shape,
-        dtype=t.dtype,
-        inner=inner,
-        swizzle=swizzle,
-        hint=f"{('left', 'operand')[axis]}_smem",
-    )
-    return Staging(place, 1)
+    side = ("left", "operand")[axis]
+    name, hint = f"{side}_{o.id.replace('/', '_')}", f"{side}_smem"
+    return Staging(build.slots(top, t, (replicas,), name, hint, inner, swizzle), 1)
 
 
 def stage_operands(
@@ -166,16 +158,11 @@ def store_staging(top: Builder, o: Op, plan: StorePlan, inner: int, replicas: in
     """Room for a store's chunks."""
     t = o.operands[1].typed(Tile)
     hint = o.operands[0].hint.removesuffix("_view") or "out"
-    place = smem.shared_alloc(
-        top,
-        name=plan.staging,
-        lead=(1,) if plan.across else (replicas, plan.buffers),
-        shape=(replicas * plan.chunk[0], *plan.chunk[1:]) if plan.across else plan.chunk,
-        dtype=t.dtype,
-        inner=inner,
-        swizzle=swizzle_for(plan.chunk[inner] * t.dtype.bytes, plan.chunk[1 - inner]),
-        hint=f"{hint}_smem",
-    )
+    rows, *columns = plan.chunk
+    lead = (1,) if plan.across else (replicas, plan.buffers)
+    chunk = Tile((replicas * rows if plan.across else rows, *columns), t.dtype)
+    swizzle = swizzle_for(plan.chunk[inner] * t.dtype.bytes, plan.chunk[1 - inner])
+    place = build.slots(top, chunk, lead, plan.staging, f"{hint}_smem", inner, swizzle)
     return Staging(place, plan.buffers, plan.chunk)
 
 
@@ -222,14 +209,14 @@ def store(
         for j, corner in enumerate(corners):
             fill(corner, place := _part(b, staging, replica, j % n))
             smem.fence_async(b)
-            _wait_read(b, n - 2)
+            wait_stores(b, n - 2)
             smem.group_sync(b, scope="replica")
             issue(corner, place)
         return
     for first in range(0, len(corners), n):
         some = enumerate(corners[first : first + n])
         filled = [(corner, _part(b, staging, replica, j)) for j, corner in some]
-        _wait_read(b, 0)
+        wait_stores(b, 0)
         smem.group_sync(b, scope="replica")
         for corner, place in filled:
             fill(corner, place)
@@ -249,9 +236,13 @@ def _part(b: Builder, staging: Staging, replica: Value, j: int) -> Value:
     return smem.shared_slot(b, staging.place, replica, number, hint="staging")
 
 
-def _wait_read(b: Builder, pending: int) -> None:
+def wait_stores(b: Builder, pending: int = 0, read: bool = True) -> None:
+    """All but the last `pending` stores that this replica has issued have read what they store: shared memory
+    must outlive that.  read=False: they are written, for the thread that issued them to tell (PTX ISA,
+    "cp.async.bulk.wait_group"; their completion is a proxy fence)."""
+
     def body(inner: Builder) -> None:
-        tma.tma_store_wait(inner, pending=pending, read=True)
+        tma.tma_store_wait(inner, pending=pending, read=read)
 
     build.elect(b, body)
 
@@ -260,18 +251,3 @@ def waits_for_stores(o: Op | None) -> bool:
     """Does o do nothing but wait for stores, as for staging that they still read?"""
     ops = o.regions[0].ops[:-1] if o is not None and o.kind is task.elect else ()
     return bool(ops) and all(engines.WAITED.get(x.kind) == "stores" for x in ops)
-
-
-def complete_stores(b: Builder) -> None:
-    """The stores that this replica has issued are written, for the thread that issued them to tell (PTX ISA,
-    "cp.async.bulk.wait_group"; their completion is a proxy fence)."""
-
-    def body(inner: Builder) -> None:
-        tma.tma_store_wait(inner, pending=0, read=False)
-
-    build.elect(b, body)
-
-
-def drain_stores(b: Builder) -> None:
-    """Shared memory must outlive the stores that read it."""
-    _wait_read(b, 0)

@@ -100,17 +100,8 @@ class _Slicer:
         return places
 
     def _place(self, x: Value) -> Value:
-        t = x.typed(Tile)
-        return smem.shared_alloc(
-            self.top,
-            name=build.unique(x.hint or "gathered", self.names),
-            lead=(),
-            shape=t.shape,
-            dtype=t.dtype,
-            inner=len(t.shape) - 1,
-            swizzle=0,
-            hint=f"{x.hint}_smem",
-        )
+        name = build.unique(x.hint or "gathered", self.names)
+        return build.slots(self.top, x.typed(Tile), (), name, f"{x.hint}_smem")
 
     def _sliced(self, region: Region, places: dict[Value, Value]) -> Region:
         def rule(o: Op, b: Builder) -> Sequence[Value] | None:

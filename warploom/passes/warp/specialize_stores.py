@@ -113,13 +113,8 @@ def _declare(body: Region, place: Value, warps: int, names: set[str], top: Build
     )
     n = place.type.lead[0] * place.type.lead[1]
     base = place.hint.removesuffix("_smem")  # two stores may have it from one array's kind
-    filled, free = (
-        mbarrier.mbarrier_alloc(top, name=name, n=n, count=count, hint=name)
-        for name, count in (
-            (build.unique(f"{base}_filled", names), warps),
-            (build.unique(f"{base}_free", names), 1),
-        )
-    )
+    filled = build.barriers(top, build.unique(f"{base}_filled", names), n, warps)
+    free = build.barriers(top, build.unique(f"{base}_free", names), n, 1)
     return _Store(place, filled, free, chunks, span)
 
 

@@ -20,7 +20,7 @@ A group that has left the main loop (skip_idle.py) takes it when it has given ba
 from __future__ import annotations
 
 from warploom.ir.core import Builder, Func, Op, Region
-from warploom.ir.rewrite import rewrite_tasks, with_regions
+from warploom.ir.rewrite import rewrite_regions, with_regions
 from warploom.ir.types import Tile
 from warploom.passes.warp.ping_pong import END, OrderBarrier
 from warploom.passes.warp.skip_idle import REST
@@ -39,11 +39,7 @@ def stagger_epilogues(func: Func, schedule: Schedule, target: Target) -> Func:
         order = OrderBarrier.of(r, groups, warps, END, target)
         return order.begin(_rewritten(r, order, loops))
 
-    def tasks(o: Op) -> Op:
-        regions = map(region, o.regions, o.attrs["replicas"], o.attrs["warps"])
-        return o.with_(regions=tuple(regions))
-
-    return rewrite_tasks(func, tasks)
+    return rewrite_regions(func, region, "replicas", "warps")
 
 
 def _rewritten(r: Region, order: OrderBarrier, loops: tuple[str, ...]) -> Region:
