@@ -13,6 +13,7 @@ from corpus.backward import two_walks_case
 from corpus.case import Case
 from corpus.catalog import ATTENDING
 from tests.e2e.corpus import judging
+from tests.pairwise import every
 from warploom.layout import wgmma_acc
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -46,7 +47,7 @@ def case_of(name: str) -> Case:
     return case
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", every(2, SAMPLE))
 def test_an_attention_of_the_corpus(name: str, tmp_path: Path) -> None:
     said = judging.judge(case_of(name), "auto", tmp_path, orders=("late",), full=False)
     assert said.startswith("tasks")

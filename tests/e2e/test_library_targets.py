@@ -1,6 +1,6 @@
 """The library's kernels for chips without wgmma: equal to the oracle and to float64, proved, built without
-spills.  A configuration of every second product for each chip here, of every sixth form of attention; all in
-`make test-all`."""
+spills.  A configuration of every second product and shape of few rows for each chip here, of every sixth form
+of attention; all in `make test-all`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ SHORT = list(pairs(OTHERS, SPLIT_K_IN_ORDER_CONFIGS))
 
 
 @pytest.mark.parametrize(
-    ("target", "config"), sample(SHORT, lambda c: (c.kwargs["BLOCK_M"], c.kwargs["BLOCK_N"]))
+    ("target", "config"),
+    sample(SHORT, lambda c: (c.kwargs["BLOCK_M"], c.kwargs["BLOCK_N"]), every=2),
 )
 def test_a_product_of_few_rows(target: Target, config: wl.Config) -> None:
     rows, split = config.kwargs["BLOCK_M"], config.kwargs["SPLIT_K"]

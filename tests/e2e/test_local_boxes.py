@@ -11,6 +11,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from tests.pairwise import diagonals
 from warploom.ir.core import walk
 from warploom.ir.ops import tile
 from warploom.runtime.compiled import CompiledKernel
@@ -64,8 +65,10 @@ def boxes(compiled: CompiledKernel) -> int:
     return sum(o.kind in (tile.load_box, tile.store_box) for o in ops)
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("knobs", [{}, {"num_consumer_groups": 0}, {"num_consumer_groups": 1}])
+@pytest.mark.parametrize(
+    ("transposed", "knobs"),
+    diagonals(2, [False, True], [{}, {"num_consumer_groups": 0}, {"num_consumer_groups": 1}]),
+)
 def test_sizes_from_memory(transposed: bool, knobs: dict[str, int]) -> None:
     rng = np.random.default_rng(1)
     sizes = [(64, 64, 128), (37, 5, 71), (1, 1, 1), (100, 33, 65)]

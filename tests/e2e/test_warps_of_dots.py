@@ -15,7 +15,7 @@ TILES = [(16, 16, 16), (32, 32, 32), (8, 64, 32), (1, 8, 16), (64, 64, 32)]
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize(
-    ("tile", "warps", "target"), diagonals(2, TILES, [1, 2, 4, 8, 16, 32], ["sm_90a", "sm_80"])
+    ("tile", "warps", "target"), diagonals(3, TILES, [1, 2, 4, 8, 16, 32], ["sm_90a", "sm_80"])
 )
 def test_small_dots(tile: tuple[int, int, int], warps: int, target: str) -> None:
     case = product(tile[0] + 3, 72, 100, tile, BF16, "rc", warps)
