@@ -31,6 +31,7 @@ IN_ORDER_FROM = (
     60_000  # the first seed that may draw dots in registers: those before it keep their kernels
 )
 SPLIT_K_FROM = 100_000  # likewise: loops whose iterations CTAs share
+ODD_WARPS_FROM = 300_000  # likewise: numbers of warps beside a dot that are no power of two
 BLOCKS = 4  # the most that a loop's index times its step goes through, in blocks of an array
 
 
@@ -150,6 +151,8 @@ class Draw(Expressions):
         warps = [4, 4, 4, 8] if has_dots else [1, 2, 4, 4, 8]
         if self.in_order:
             warps = [1, 2, 8] if self.rows % 64 == 0 else [1, 2, 4, 4, 8]
+            if self.seed >= ODD_WARPS_FROM:
+                warps += [3, 5, 6]
         k["num_warps"] = r.choice(warps)
         if has_dots:
             groups = r.choice([None, None, 0, 1, 1, 2, 2])

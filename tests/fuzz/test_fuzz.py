@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.case import Case
-from tests.fuzz.draw import IN_ORDER_FROM, Draw, draw
+from tests.fuzz.draw import IN_ORDER_FROM, ODD_WARPS_FROM, Draw, draw
 from tests.fuzz.draw_dots import BATCHES_FROM, IN_ORDER
 from tests.fuzz.draw_expr import FUNCTIONS_FROM
 from tests.fuzz.judge import judge
@@ -100,6 +100,14 @@ def test_a_third_of_the_products_is_for_registers() -> None:
     assert {k.knobs["num_warps"] for k, _ in form} == {1, 2, 4, 8}
     assert {p.t.shape[0] for _, of in form for p in of} >= {16, 32, 48, 64}
     assert min(p.t.shape[1] for _, of in form for p in of) == 8
+
+
+def test_warps_of_no_power_of_two_are_drawn_and_right(tmp_path: Path) -> None:
+    seeds = [ODD_WARPS_FROM + i for i in (31, 86, 243, 250)]
+    assert {draw(seed).knobs["num_warps"] for seed in seeds} == {3, 5, 6}
+    for seed in seeds:
+        verdict = judge(Case(draw(seed)), tmp_path, 2)
+        assert verdict.kind.startswith("ok"), f"{seed}: {verdict.said}"
 
 
 def test_batches_and_scaled_products_are_drawn() -> None:
