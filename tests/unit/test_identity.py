@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import functools
 import importlib.util
 import math
@@ -560,3 +561,27 @@ def test_a_script_is_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reading.more, "__code__", (lambda self, x=500: x).__code__)
     with pytest.raises(CompileError):  # a lambda
         value()
+
+
+class Factor(enum.Enum):
+    DOUBLE = 2.0
+
+
+@wl.jit
+def by_member(x: Any, o: Any) -> None:
+    tl.store(o, tl.load(x) * Factor.DOUBLE.value)
+
+
+def test_the_value_of_an_enumeration_s_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert result(by_member) == 2.0
+    monkeypatch.setitem(globals(), "Factor", enum.Enum("Factor", {"DOUBLE": 5.0}))
+    assert result(by_member) == 5.0
+
+
+@wl.jit
+def by_name(x: Any, o: Any, KIND: tl.constexpr) -> None:
+    tl.store(o, tl.load(x) * len(KIND.name))
+
+
+def test_the_name_of_an_enumeration_s_member() -> None:
+    assert result(by_name, KIND=Factor.DOUBLE) == 6.0

@@ -166,3 +166,20 @@ def test_descriptor_mistakes() -> None:
 def test_arrays_of_dtypes_that_kernels_do_not_take() -> None:
     with pytest.raises(LaunchError, match="complex128"):
         inspect(np.zeros(3, np.complex128))
+
+
+@pytest.mark.parametrize(
+    ("described", "missing"),
+    [
+        ({"shape": (4,), "typestr": "<f4"}, "'data'"),
+        ({"shape": 4, "typestr": "<f4", "data": (64, False)}, "int"),
+        (None, "None"),
+    ],
+)
+@pytest.mark.parametrize("name", ["__cuda_array_interface__", "__array_interface__"])
+def test_an_interface_that_is_no_description(name: str, described: object, missing: str) -> None:
+    bad = type("Bad", (), {name: described})()
+    with pytest.raises(LaunchError) as refused:
+        inspect(bad)
+    assert refused.value.code == "array-memory"
+    assert "an argument is a Bad" in refused.value.message and missing in refused.value.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import math
 from collections.abc import Callable
@@ -97,6 +98,8 @@ def _of_type(x: Any, name: str) -> Any:
 def attribute(emitter: Emitter, x: Any, name: str) -> Any:
     """x.name of a run-time value, a dtype or a handle."""
     match x:
+        case enum.Enum() if name in ("value", "name"):
+            return admit(f"{x}.{name}", getattr(x, name))
         case _ if name == "value" and not isinstance(x, Value | Const | Handle):
             return x  # a constexpr is its value
         case DType() | Pointer() | BlockType() if (found := _of_type(x, name)) is not _NOTHING:

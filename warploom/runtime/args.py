@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warploom.errors import CompileError, LaunchError
+from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.ir.core import Fact
 from warploom.runtime.array import CPU as CPU
 from warploom.runtime.array import Array as Array
@@ -244,8 +244,14 @@ def inspect(value: Any) -> Array | None:
         return None
     try:
         dtype, pointer, shape, strides, device = probe(value)
-    except RuntimeError as e:  # torch's, of tensors whose data have no address
-        raise _without_memory(value, str(e).partition("\n")[0]) from None
+    except WarploomError:
+        raise
+    except (
+        Exception
+    ) as e:  # of a tensor whose data have no address, or an interface that is not as it should be
+        why = str(e).partition("\n")[0]
+        why = why if isinstance(e, RuntimeError) else f"its description lacks or mistakes {why}"
+        raise _without_memory(value, why) from None
     if not pointer and 0 not in shape:
         raise _without_memory(value, "its address is 0")
     if probe is probe_torch and value.is_neg():
