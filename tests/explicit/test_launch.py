@@ -290,3 +290,42 @@ def test_a_kernel_without_a_grid_is_refused() -> None:
     with pytest.raises(CompileError) as e:
         NoGrid()(np.zeros(4, np.float32))
     assert e.value.code == "attrs-blocks"
+
+
+class Grid(Script):
+    """KIND: what its grid is computed from."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.kind = kind
+
+    def __call__(self, x_ptr: ~float32, n: int32, by: int32):
+        sizes = {
+            "sum": n + by,
+            "quotient": n // by,
+            "number": 1.5,
+        }
+        self.attrs.blocks = [sizes[self.kind]]
+        self.attrs.warps = 1
+        self.store(x_ptr + self.blockIdx.x, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "code", "message"),
+    [
+        ("sum", -5, "grid", "a grid of -1 CTAs"),
+        ("quotient", 0, "zero-division", "made by a division by 0"),
+        ("number", 1, "attrs-blocks", "the grid is counted in integers, found 1.5"),
+    ],
+)
+def test_a_grid_that_is_no_number_of_programs(kind: str, by: int, code: str, message: str) -> None:
+    with pytest.raises((CompileError, LaunchError)) as e:
+        Grid(kind)(np.zeros(8, np.float32), 4, by)
+    assert e.value.code == code and message in e.value.message
+
+
+@pytest.mark.parametrize(("kind", "by", "programs"), [("sum", -4, 0), ("quotient", 2, 2)])
+def test_a_grid_of_few_programs(kind: str, by: int, programs: int) -> None:
+    x = np.zeros(8, np.float32)
+    Grid(kind)(x, 4, by)
+    assert x.tolist() == [1.0] * programs + [0.0] * (8 - programs)

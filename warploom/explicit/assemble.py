@@ -24,7 +24,7 @@ from warploom.ir.capabilities import refuse_missing
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, smem, task
 from warploom.ir.rewrite import without
-from warploom.ir.types import InFlight, Tile
+from warploom.ir.types import InFlight, Tile, dtype_of
 from warploom.passes.tile.canonicalize.cleanup import is_host
 from warploom.target import DEFAULT
 
@@ -405,11 +405,17 @@ def _grid(p: Program, params: Sequence[Value], loc: Loc) -> tuple[Any, ...]:
 def _on_host(
     program: host.Program, x: Any, code: str, what: str, loc: Loc | None, advice: str
 ) -> Any:
-    """The host's expression of a number."""
+    """The host's expression of an integer."""
     if is_literal(x) or isinstance(x, Const):
-        return ("const", int(known(x)))
+        x = known(x)
+        if isinstance(x, int):
+            return ("const", int(x))
     try:
-        return program.expression(current()._current(x))
+        v = current()._current(x)
+        if isinstance(x, float) or not dtype_of(v.type).is_int:
+            message = f"{what} is counted in integers, found {describe(x)}"
+            raise CompileError(code, message, loc, help="divide by // or cdiv")
+        return program.expression(v)
     except (InternalError, AttributeError) as e:
         depends = f"the host can't compute {what}: it depends on {describe(x)}"
         raise CompileError(code, depends, loc, help=advice) from e

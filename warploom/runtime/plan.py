@@ -151,6 +151,16 @@ def _remainder(x: int, y: int) -> int:
     return x - y * _quotient(x, y)
 
 
+def _divided(x: int, y: int) -> int:
+    """C's x / y; raises ZeroDivisionError."""
+    return _quotient(x, y) if y else x // y
+
+
+def _reduced(x: int, y: int) -> int:
+    """C's x % y; raises ZeroDivisionError."""
+    return _remainder(x, y) if y else x % y
+
+
 def divider(d: int) -> int:
     """How a kernel divides by d (host.DividerParam).  Raises LaunchError where it can't."""
     if not 1 <= d < 1 << 31:
@@ -204,8 +214,16 @@ def make_split_k(plan: LaunchPlan) -> Callable[[Sequence[Any], int], int]:
 
 
 def evaluate(text: str, args: Sequence[Any]) -> Any:
-    """A number from Python text over `a`, the arguments."""
-    return eval(text, {**_NAMES, "a": args})
+    """A number that a launch needs, from Python text over `a`, the arguments.  Raises LaunchError where it is
+    divided by 0."""
+    try:
+        return eval(text, {"_quotient": _divided, "_remainder": _reduced, "a": args})
+    except ZeroDivisionError:
+        raise LaunchError(
+            "zero-division",
+            "the grid, or the size of an array of the kernel's own, is made by a division by 0",
+            help="test the divisor first, in the kernel's arithmetic or before the call",
+        ) from None
 
 
 def evaluate_grid(
@@ -213,8 +231,15 @@ def evaluate_grid(
 ) -> tuple[int, int, int]:
     """The programs along each axis, from Python texts over `a` that count CTAs, filled up with clusters.
 
-    Raises LaunchError where the CTAs along an axis are no whole number of clusters."""
-    sizes = [max(0, int(evaluate(t, args))) for t in texts]
+    Raises LaunchError where one is negative, and where the CTAs along an axis are no whole number of
+    clusters."""
+    sizes = [int(evaluate(t, args)) for t in texts]
+    if any(n < 0 for n in sizes):
+        raise LaunchError(
+            "grid",
+            f"a grid of {' x '.join(map(str, sizes))} CTAs",
+            help="a launch without work has 0: max(self.attrs.blocks' sizes, 0)",
+        )
     sizes += cluster[len(sizes) :]
     for axis, (n, per) in enumerate(zip(sizes, cluster, strict=True)):
         if n % per:
