@@ -97,6 +97,27 @@ def test_four_programs_and_one_place() -> None:
 
 
 @wl.jit
+def reads_what_atomics_leave(
+    y: Any, o: Any, SEM: tl.constexpr, VOLATILE: tl.constexpr, OWN: tl.constexpr
+) -> None:
+    p, i = tl.program_id(0), tl.arange(0, 64)
+    at = y + i + 64 * p if OWN else y + i
+    tl.atomic_add(at, 1.0, sem=SEM)
+    tl.store(o + p * 64 + i, tl.load(at, volatile=VOLATILE))
+
+
+def test_a_load_of_what_another_program_adds_to() -> None:
+    """A race, unless an ordered atomic or a volatile load may synchronise them: then not proved."""
+    args, how = ("*fp32:16", "*fp32:16"), {"SEM": "relaxed", "VOLATILE": False, "OWN": False}
+    report = of(reads_what_atomics_leave, *args, **how)
+    assert report.verdict == "broken"
+    assert "reads what another one writes without synchronisation" in str(report.broken[0])
+    assert of(reads_what_atomics_leave, *args, **how | {"SEM": "acq_rel"}).verdict == "not proved"
+    assert of(reads_what_atomics_leave, *args, **how | {"VOLATILE": True}).verdict == "not proved"
+    assert of(reads_what_atomics_leave, *args, **how | {"OWN": True}).verdict == "proved"
+
+
+@wl.jit
 def chain(x: Any) -> None:
     p = tl.program_id(0)
     tl.store(x + p + 1, tl.load(x + p) + 1.0)

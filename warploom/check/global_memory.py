@@ -1,6 +1,6 @@
 """Global memory within a launch: whether programs, and groups of a program, keep out of each other's words.
 
-Every pair of accesses to one array, at least one of them a store, is brought together (disjoint.py):
+Every pair of accesses to one array, at least one of which writes, is brought together (disjoint.py):
 executions of different programs or groups touch no common word, or store the same value there.  Where that
 isn't shown, executions are sought that do (samples.py): then the kernel is broken, else it is not proved.
 Atomics go together with atomics.  Accesses of one thread group come in its program's order; those of
@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 
 from warploom.check.cases import Case
 from warploom.check.data_flow import comes_first, depends_on_executor
@@ -121,13 +122,13 @@ class _Checker:
         for a in plain:
             if a.base is None:
                 self._open(a, f"{a} goes to an address that is no pointer argument plus an offset")
-        written = {a.base for a in plain} - {None}
-        for i, a in enumerate(accesses):
-            if a.base not in written:
+        for a, b in combinations_with_replacement(accesses, 2):
+            if a.base is not b.base or a.base is None:
                 continue
-            for b in accesses[i:]:
-                if a.base is b.base and (a in plain or b in plain):
-                    self._pair(*((a, b) if a in plain else (b, a)))
+            for one, other in ((a, b), (b, a)):
+                if one in plain or (_combines(one) and not (other.writes or other.is_atomic)):
+                    self._pair(one, other)
+                    break
         alike = [p - self.terms.other(p) for p in (*self.programs, *self.ctas)]
         for reason, race, access in crossings(self.found, alike):
             if race is not None:
@@ -135,7 +136,7 @@ class _Checker:
             else:
                 self._open(access, reason)
 
-    # ---- one pair; a is a plain store
+    # ---- one pair; a is a plain store, or an atomic where b is a load
 
     def _pair(self, a: Access, b: Access) -> None:
         self.report.pairs += 1
@@ -314,6 +315,11 @@ class _Checker:
         if key not in self._said:
             self._said.add(key)
             self.report.broken.append(race)
+
+
+def _combines(a: Access) -> bool:
+    """Is it an atomic that writes?"""
+    return a.is_atomic and a.op.attrs.get("fn") != "load"
 
 
 def _race(a: Access, b: Access, witness: Witness, how: str) -> Race:
