@@ -15,6 +15,7 @@ import pytest
 import warploom as wl
 import warploom.triton as triton
 import warploom.triton.language as tl
+from warploom.runtime.array import probe_pointer
 from warploom.runtime.binding import _tell_unheard
 from warploom.triton.report import Report
 from warploom.triton.runtime.driver import active
@@ -232,6 +233,19 @@ def test_what_has_a_data_ptr_is_an_array(kind: Any) -> None:
     assert (
         compiled.signature[0] == add_kernel.compile_for(x[3:], y, out, 297, BLOCK=256).signature[0]
     )
+
+
+def test_memory_is_known_to_the_end_of_its_array_whoever_holds_it() -> None:
+    x = np.zeros(300, np.float32)
+
+    class Elsewhere:
+        dtype = x.dtype
+
+        def data_ptr(self) -> int:
+            return x.ctypes.data + 4 * 100
+
+    for given in (Pointing(x[100:200]), Elsewhere()):
+        assert probe_pointer(given)[1:3] == (x.ctypes.data + 4 * 100, (200,))
 
 
 def test_an_address_of_no_array_is_refused() -> None:

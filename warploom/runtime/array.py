@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,7 @@ def probe_pointer(a: Any) -> Any:
     shape = getattr(a, "shape", None)
     if shape is None:
         name = DTYPE_NAMES.get(str(a.dtype).removeprefix("torch."), "i8")
-        shape = (_bytes_behind(pointer, device) // ITEM_BYTES[name],)
+        shape = (_bytes_behind(a, pointer, device) // ITEM_BYTES[name],)
     shape, stride = tuple(map(int, shape)), getattr(a, "stride", None)
     strides = tuple(stride()) if callable(stride) else row_major(shape)
     return a.dtype, pointer, shape, strides, device
@@ -72,15 +73,19 @@ def _device_at(a: Any) -> int:
         return CPU
 
 
-def _bytes_behind(pointer: int, device: int) -> int:
-    """From an address to the end of the memory that was allocated there."""
+def _bytes_behind(a: Any, pointer: int, device: int) -> int:
+    """From an object's address to the end of the memory that was allocated there: of its own where it holds
+    it, as looking through all objects takes half a second."""
     if device != CPU:
         from warploom.runtime.launch import driver
 
         return driver().end_of(pointer) - pointer
-    from warploom.sim.addresses import arrays_alive
+    from warploom.sim.addresses import Held, arrays_alive, arrays_of
 
-    found = next((h.end - pointer for h in arrays_alive() if h.begin <= pointer < h.end), None)
+    def behind(known: Iterable[Held]) -> int | None:
+        return next((h.end - pointer for h in known if h.begin <= pointer < h.end), None)
+
+    found = behind(arrays_of(a)) or behind(arrays_alive())
     if found is None:
         raise LaunchError(
             "array-memory",

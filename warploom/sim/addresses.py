@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -69,15 +70,30 @@ class Held:
 def arrays_alive() -> list[Held]:
     """The memory of all arrays and CPU tensors that somebody holds, the largest first: a kernel that reads an
     address must not leave the array that it is of."""
-    torch = sys.modules.get("torch")
     tracked = gc.get_objects()
     local: list[Any] = []
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
         local += frame.f_locals.values()
+    return _held(chain(tracked, gc.get_referents(*tracked, *local), local))
+
+
+def arrays_of(x: Any) -> list[Held]:
+    """The memory of the arrays that an object has as attributes, and of those that they are parts of."""
+    near = gc.get_referents(x)
+    objects = [x, *near, *gc.get_referents(*near)]
+    for each in objects:  # which grows on the way
+        if issubclass(type(each), np.ndarray) and each.base is not None:
+            objects.append(each.base)
+    return _held(objects)
+
+
+def _held(objects: Iterable[Any]) -> list[Held]:
+    """The memory of the arrays and CPU tensors among objects, the largest first."""
+    torch = sys.modules.get("torch")
     found: dict[tuple[int, int], Held] = {}
-    for x in chain(tracked, gc.get_referents(*tracked, *local), local):
+    for x in objects:
         held = None
         if issubclass(type(x), np.ndarray) and x.size:
             held = Held(*np.lib.array_utils.byte_bounds(x), bool(x.flags.writeable), x)
