@@ -8,9 +8,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from warploom.runtime.nvrtc import Build
@@ -33,6 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests import nvrtc_cache
 
     nvrtc_cache.install()
+    with suppress(ModuleNotFoundError):  # which the tests on a GPU do without
+        from hypothesis import settings
+
+        # Of tests that say nothing else; a busy machine misses the usual deadline of 0.2 s an example.
+        settings.register_profile("suite", max_examples=examples(100), deadline=None)
+        settings.load_profile("suite")
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         # Workers, and the fifty processes that tests start, compile the package once, out of the tree.
         folder = tempfile.mkdtemp()
