@@ -34,10 +34,12 @@ from warploom.runtime.cache import (
 )
 from warploom.runtime.cache_folder import (
     ABANDONED,
+    LOCK,
     TALLY,
     UNFINISHED,
     distrust,
     entries,
+    sweep,
     trusted_folder,
 )
 
@@ -143,6 +145,41 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert found == [None]
     cache.store("front", "aa11", PARTS)
     assert cache.load("front", "aa11") == PARTS
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed")
+@pytest.mark.parametrize("name", [TALLY, LOCK])
+def test_a_link_in_a_file_s_place_is_not_followed(tmp_path: Path, name: str) -> None:
+    """What is counted there, and emptied by a sweep, would be another file's bytes."""
+    root, other = tmp_path / "cache", tmp_path / "other"
+    other.write_text("of the user")
+    cache = DiskCache(root)
+    cache.store("front", "aa11", PARTS)
+    (root / name).unlink(missing_ok=True)
+    (root / name).symlink_to(other)
+    cache.store("front", "bb22", PARTS)
+    sweep(root, 1)
+    assert other.read_text() == "of the user"
+    cache.store("front", "cc33", PARTS)
+    assert cache.load("front", "cc33") == PARTS
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+@pytest.mark.parametrize("name", [TALLY, LOCK])
+def test_a_pipe_in_a_file_s_place_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    cache = DiskCache(tmp_path)
+    cache.store("front", "aa11", PARTS)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+
+    def use() -> None:
+        cache.store("front", "bb22", PARTS)
+        sweep(tmp_path, 1 << 30)
+
+    writer = threading.Thread(target=use, daemon=True)
+    writer.start()
+    writer.join(10)
+    assert not writer.is_alive() and cache.load("front", "bb22") == PARTS
 
 
 # ---- many processes

@@ -28,6 +28,7 @@ from typing import Any
 from warploom import options
 from warploom.runtime.cache_folder import (
     FOLDER_MODE,
+    PLAINLY,
     UNFINISHED,
     is_own_file,
     note_written,
@@ -36,8 +37,6 @@ from warploom.runtime.cache_folder import (
 from warploom.runtime.mistakes import warn
 
 _MAGIC = b"warploom-entry-2\n"
-# A link is not followed, and a pipe in an entry's place not waited for.
-_PLAINLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 USED_AGAIN = (
     3600.0  # seconds after which a read entry is marked as used: not each reader writes to the disk
 )
@@ -96,7 +95,7 @@ def _path(root: Path, kind: str, key: str) -> Path:
 
 def _read(path: Path) -> bytes:
     """The file's bytes.  OSError where it isn't there, or isn't this user's own."""
-    handle = os.open(path, os.O_RDONLY | _PLAINLY)
+    handle = os.open(path, os.O_RDONLY | PLAINLY)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         if not is_own_file(found):

@@ -20,6 +20,8 @@ from pathlib import Path
 from warploom.runtime.mistakes import warn
 
 ENTRY_MODE, FOLDER_MODE = 0o600, 0o700
+# A link is not followed, and a pipe in a file's place not waited for.
+PLAINLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 UNFINISHED = ".writing-"  # what the name of a file begins with until it is whole
 ABANDONED = 3600.0  # seconds after which nobody is still writing such a file
 KEPT = 0.75  # of the limit: so much is left when the oldest entries are evicted
@@ -176,7 +178,7 @@ def note_written(root: Path, size: int, limit: int) -> None:
     """Counts what was stored, for all processes together, and sweeps when it has become much: a byte at the
     tally's end for each UNIT, which the system appends whole whoever else does."""
     with contextlib.suppress(OSError):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | PLAINLY
         tally = os.open(root / TALLY, flags, ENTRY_MODE)
         try:
             os.write(tally, b"." * -(-size // UNIT))
@@ -195,7 +197,7 @@ def sweep(root: Path, limit: int) -> int:
         if not mine:
             return 0
         with contextlib.suppress(OSError):
-            os.truncate(root / TALLY, 0)
+            os.close(os.open(root / TALLY, os.O_WRONLY | os.O_TRUNC | PLAINLY))
         for path in abandoned(root):
             _remove(path)
         found = sorted(entries(root), key=lambda e: e.used)
@@ -227,7 +229,7 @@ def _alone(root: Path) -> Iterator[bool]:
         yield True
         return
     try:
-        lock = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, ENTRY_MODE)
+        lock = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | PLAINLY, ENTRY_MODE)
     except OSError:
         yield False
         return
