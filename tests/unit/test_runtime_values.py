@@ -176,3 +176,20 @@ def test_what_is_left_out_has_its_default() -> None:
         LaunchError, match=r"n of added: 24, and this variant is compiled for .* 16"
     ):
         added.compile_for(x, out, 16, grid=(1,)).simulate(x, out, grid=(1,))
+
+
+@wl.jit
+def named_as_options(target: Any, grid: Any, signature: Any, seed: tl.constexpr) -> None:
+    tl.store(target, grid + signature * seed)
+
+
+def test_parameters_that_are_called_as_options_are() -> None:
+    """A parameter's name is the kernel's own, whatever compile and simulate take by that name."""
+    out = np.zeros(1, np.int32)
+    named_as_options[(1,)](out, 3, 4, 5)
+    assert out[0] == 23
+    named_as_options[(1,)](target=out, grid=1, signature=2, seed=3)
+    assert out[0] == 7
+    compiled = named_as_options.compile_for(out, 3, 4, 5, grid=1)
+    compiled.simulate(out, 3, 4, grid=1)
+    assert out[0] == 23
