@@ -18,6 +18,7 @@ import numpy as np
 from warploom.errors import Note
 from warploom.ir.analysis import closure, definitions, passed_on
 from warploom.ir.core import Func, Op, OpKind, Value, walk
+from warploom.ir.engines import COPIES_PIECES
 from warploom.ir.ops import arith, combine, smem, task, tile, tma
 from warploom.ir.types import dtype_of, i1
 from warploom.sim.evaluate import PURE, prepared
@@ -44,7 +45,7 @@ _ACCESSES: dict[OpKind, tuple[int, int | None, int]] = {
     tile.store: (0, 1, 2),
     tile.atomic: (0, 1, 2),
     task.produce: (2, None, 3),
-    smem.cp_async: (0, None, 2),
+    **dict.fromkeys(COPIES_PIECES, (0, None, 2)),
 }
 
 
