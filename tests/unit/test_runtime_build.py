@@ -91,7 +91,7 @@ def test_the_one_that_spills_least(spills: dict[int | None, int], chosen: int | 
 
 
 def test_few_spills_of_a_long_text_are_let_be() -> None:
-    """Another schedule would take NVRTC seconds, for accesses of which there is one in a hundred statements."""
+    """Another schedule would take NVRTC seconds, for accesses of which there is one in three hundred statements."""
     assert are_few(0, 10) and are_few(4 * LONG // PER_SPILL, LONG)
     assert not are_few(4 * LONG // PER_SPILL + 4, LONG)
     assert not are_few(4, LONG - 1)

@@ -36,7 +36,7 @@ LIGHT_SPILLS = 256
 # Statements of a text that NVRTC takes a second for, and how many of them a spilled register may cost each so
 # that no other schedule is tried: its accesses are lost among so many.
 LONG = 2000
-PER_SPILL = 100
+PER_SPILL = 300
 # Of a thread's registers what tiles are estimated to take where the first build already holds less: of
 # kernels that are less far over the limit some don't spill.
 FAR_OVER = 1.4
