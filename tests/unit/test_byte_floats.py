@@ -53,8 +53,8 @@ extern "C" void narrow_{0}(const float* x, u16* y, int n) {{
 
 @pytest.fixture(scope="module")
 def functions(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The four functions of the prelude as a chip of 8.0 has them."""
-    wanted = ("e4m3_pair", "e5m2_pair", "byte_of", "pair_f8e4m3", "pair_f8e5m2")
+    """The functions of the prelude as a chip of 8.0 has them."""
+    wanted = ("e4m3_pair", "e5m2_pair", "abs_f32", "byte_of", "pair_f8e4m3", "pair_f8e5m2")
     found = prelude(" ".join(wanted))["functions"]
     own = [p for p in found if any(f" {name}(" in p.partition("{")[0] for name in wanted)]
     assert len(own) == len(wanted)

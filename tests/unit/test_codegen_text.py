@@ -10,6 +10,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.unit.codegen_kernels import emitted, kernel
 from tests.unit.host_functions import compile_expressions
+from warploom.codegen.prelude import _paragraphs
 from warploom.codegen.text import Text, is_used
 from warploom.runtime.nvrtc import compile_cuda
 from warploom.target import SM_90A
@@ -105,3 +106,14 @@ def test_what_the_next_turn_reads_is_asked_for_whatever_the_loop_calls_its_index
 def test_a_name_is_used_where_it_stands_by_itself() -> None:
     assert is_used("n", "n") and is_used("n", "x + n;") and is_used("n", "xn(n)")
     assert not any(is_used("n", text) for text in ("", "m", "nn", "n2 + _n", "án"))
+
+
+def test_the_prelude_defines_what_it_uses_before() -> None:
+    known: set[str] = set()
+    functions = [x for x in _paragraphs() if x[0] == "functions"]
+    names = {name for _, name, _ in functions}
+    for _, name, text in functions:
+        code = "\n".join(line.partition("//")[0] for line in text.split("\n"))
+        used = names & set(re.findall(r"(\w+)[(<]", code)) - {name}
+        assert used <= known, f"{name} uses {used - known}, defined behind it"
+        known.add(name)

@@ -807,6 +807,10 @@ template <int HALF> DEV u32 f8e4m3_f16x2(u32 four) { return e4m3_pair((u16)(four
 
 template <int HALF> DEV u32 f8e5m2_f16x2(u32 four) { return e5m2_pair((u16)(four >> 16 * HALF)); }
 
+// Not fabsf: for chips before Blackwell ptxas 13.5 takes the abs.f32 of a choice between -0.0 and what isn't negative
+// for the choice itself, and the sign stays.
+DEV float abs_f32(float x) { return float_of(float_bits(x) & 0x7fffffffu); }
+
 // To nearest even and to finite, a sign, an exponent with this bias and M bits of fraction.  A sum with a number
 // whose last bit is the smallest subnormal rounds to these.
 template <int M, int BIAS> DEV u32 byte_of(float x, float most) {
@@ -860,10 +864,6 @@ DEV u32 join16(u32 lo, u32 hi) { return (lo & 0xffffu) | hi << 16; }
 DEV u32 join8(u32 a, u32 b, u32 c, u32 d) { return (a & 0xffu) + ((b & 0xffu) << 8) + ((c & 0xffu) << 16) + (d << 24); }
 
 DEV float exp2_approx(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
-
-// Not fabsf: for chips before Blackwell ptxas 13.5 takes the abs.f32 of a choice between -0.0 and what isn't negative
-// for the choice itself, and the sign stays.
-DEV float abs_f32(float x) { return float_of(float_bits(x) & 0x7fffffffu); }
 
 DEV float sqrt_approx(float x) { float r; asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 
