@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from corpus import in_order
 from tests.e2e import road
 from tests.e2e.gemms import UNIFORM, WS, WS_ONE
 from tests.sass import disassembled, disassembler
@@ -282,3 +284,44 @@ def test_ptxas_does_not_drop_absolute_values() -> None:
     road.check_equal(sizes_of_zeros, args, (4,), {"BLOCK": 128}, ("late",))
     lines = disassembled(sizes_of_zeros.compile_for(*args, grid=(4,), BLOCK=128).cubin).splitlines()
     assert sum("LOP3" in line and "0x7fffffff" in line for line in lines) == 2
+
+
+@wl.jit
+def dropped_quotients(out, x, d, limit):
+    at = tl.arange(0, 8)
+    by = tl.interleave(tl.zeros((4,), tl.int32), tl.arange(1, 5)) % 100 % 9
+    tl.store(out + at, tl.where(by != 0, at // by + tl.arange(5, 13), -1))
+    by = tl.load(d + at)
+    tl.store(out + 8 + at, tl.load(x + at // by % limit, mask=by != 0, other=7))
+
+
+def quotients() -> tuple[list[Any], Any]:
+    """Arguments and what `out` holds."""
+    x, d, at = np.arange(100, 164), np.arange(8) % 3, np.arange(8)
+    by = at % 2 * (at // 2 + 1)
+    rows = [
+        np.where(by, at // np.maximum(by, 1) + at + 5, -1),
+        np.where(d, x[at // np.maximum(d, 1) % 3], 7),
+    ]
+    args = [road.array((16,), np.int32), road.filled(x, np.int32), road.filled(d, np.int32), 3]
+    return args, np.concatenate(rows)
+
+
+def test_a_divisor_is_not_taken_for_nonzero() -> None:
+    """C leaves a division by 0 undefined: NVRTC dropped the test of the divisor behind it (fuzz seed 300660)."""
+    args, wanted = quotients()
+    compiled, found = road.check_equal(dropped_quotients, args, 1, {}, ("late",))
+    np.testing.assert_array_equal(found[0], wanted)
+    assert len(re.findall(r"[/%] nonzero\(", compiled.cuda)) >= 3
+
+
+def test_replicas_of_two_warps_count_warps() -> None:
+    """Their number was that of the warp group, so that all were the first (fuzz seed 300528)."""
+    case = in_order.CASES["ieee-32x32-four"]()
+    knobs = {**case.meta, **case.knobs, "num_warps": 6}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", wl.WarploomWarning)
+        compiled = case.kernel.compile_for(*case.args, grid=case.grid, **knobs)
+    main, *_ = compiled.schedule.tasks
+    assert (main.warps, main.replicas) == (2, 2)
+    assert "const int replica = (warp_id) / 2;" in compiled.cuda

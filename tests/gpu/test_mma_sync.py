@@ -65,6 +65,22 @@ def test_every_case_is_right(name: str, groups: int | None) -> None:
     assert not case.judge(arrays(tuple(found)))
 
 
+@pytest.mark.parametrize("warps", [3, 5, 6, 7])
+@pytest.mark.parametrize(
+    "name", ["32x32-two", "16x48-two", "32x32-f64", "64x64-f64", "ieee-32x32-four", "chunk-64-two"]
+)
+def test_groups_of_one_or_two_warps(name: str, warps: int) -> None:
+    """Several share a warp group."""
+    case = CASES[name]()
+    given = copies(case.args)
+    moved = [on_device(x) for x in given]
+    case.kernel[case.grid](*moved, **case.meta, **{**case.knobs, "num_warps": warps})
+    found = list(given)
+    for i in case.wants:
+        found[i] = moved[i].cpu().numpy()
+    assert not case.judge(arrays(tuple(found)))
+
+
 @pytest.mark.parametrize("groups", [0, 2])
 @pytest.mark.parametrize(
     "name", ["ieee-64x64-four", "ieee-64x128-eight", "32x32-two", "chunk-64-two"]

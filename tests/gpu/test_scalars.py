@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.e2e.test_long_arrays import BLOCK, LEFT, LONG, block, row, strided
-from tests.e2e.test_regressions import sizes_of_zeros
+from tests.e2e.test_regressions import dropped_quotients, quotients, sizes_of_zeros
 from warploom.sim import oracle
 
 pytestmark = pytest.mark.gpu
@@ -117,3 +117,10 @@ def test_sizes_of_negative_zeros_have_no_sign() -> None:
     assert torch.equal(found[:128], torch.where(x > 0, 0.0, x * x))
     assert found[128:].tolist() == [6.0, 6.0, 0.0, 0.0]
     assert bool((out >= 0).all())
+
+
+def test_quotients_by_zero_are_dropped() -> None:
+    args, wanted = quotients()
+    moved = [torch.from_numpy(a.copy()).cuda() for a in args[:3]]
+    dropped_quotients[1,](*moved, args[3])
+    assert moved[0].tolist() == wanted.tolist()

@@ -156,6 +156,7 @@ def evaluate(text: str, **names: C) -> C:
     zeros = {"Z": C(0, 32, True), "Z32": C(0, 32, False), "Z64": C(0, 64, False)}
     functions = {"min": lambda x, y: x if x < y else y, "max": lambda x, y: y if x < y else x}
     casts = {n: _Cast(n) for n in INTS}
+    functions["nonzero"] = lambda y: y if int(y) else C(1, y.bits, y.signed)
     found: C = eval(text, {**casts, **zeros, **functions, **SHIFTS, **names})
     return found
 

@@ -217,6 +217,8 @@ class _Kernel(Emitter):
     def _task_variables(self, frame: TaskFrame, unit: int) -> list[str]:
         """Declarations of what the task's body asked for."""
         want = self.wanted
+        if frame.warps % unit:  # several replicas share a group of four warps
+            unit = 1
         which = "group" if unit == 4 else "warp_id"
         size, first = 32 * frame.warps, frame.first_warp
         single = frame.warps * frame.replicas * 32 == self.threads

@@ -71,8 +71,13 @@ def literal(value: int | float | bool, elem: DType) -> str:
     return f"{n}{suffix}" if n >= 0 else f"({n}{suffix})"
 
 
-def expression(kind: OpKind, elem: DType, x: str, y: str = "") -> str:
-    """C for kind(x, y) on operands of dtype `elem`, not yet rounded to it.  Integers wrap."""
+def expression(kind: OpKind, elem: DType, x: str, y: str = "", *, divides: bool = False) -> str:
+    """C for kind(x, y) on operands of dtype `elem`, not yet rounded to it.  Integers wrap.
+
+    divides: y is known not to be 0.  Dividing integers by 0 is undefined in C: NVRTC takes it that no y is 0
+    before the division, and drops a program's own test of it."""
+    if kind in (arith.idiv, arith.rem) and elem.is_int and not divides:
+        y = f"nonzero({y})"
     real, wide = elem.is_float, elem.bits == 64
     zero = "0ull" if wide else "0u"  # unsigned: its difference to anything is defined
     if kind in OPERATORS:
@@ -130,9 +135,10 @@ def _operation(e: Emitter, o: Op) -> None:
     """Unary and binary ops."""
     elem = dtype_of(o.operands[0].type)
     result = o.result
+    divides = o.kind in (arith.idiv, arith.rem) and _is_never_zero(e, o.operands[1])
     if isinstance(result.type, Scalar):
         x = [e.scalar(v) for v in o.operands]
-        text = expression(o.kind, elem, *x)
+        text = expression(o.kind, elem, *x, divides=divides)
         e.define(result, rounded(text, elem) if o.kind not in arith.COMPARE else text)
         return
     known = _decided(e, o)
@@ -167,7 +173,12 @@ def _operation(e: Emitter, o: Op) -> None:
         name = f"{PAIRED[o.kind]}_{elem}x2"
         e.lines(map_lines(pairs, [words(s) for s in sources], lambda x, y: f"{name}({x}, {y})"))
         return
-    e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x)))
+    e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x, divides=divides)))
+
+
+def _is_never_zero(e: Emitter, v: Value) -> bool:
+    known = e.facts.interval(v)
+    return known.low > 0 or known.high < 0
 
 
 def _decided(e: Emitter, o: Op) -> bool | None:
