@@ -200,11 +200,6 @@ def test_harmless_ones_are_proved(change: str, op: str, family: str, condition: 
         ("attention by hand, causal", "only if", "ring_next", "always", "i < its end", 2),
         # No step is run where a number is 0.
         ("dual GEMM", "only if", "mbarrier_expect", "always", "K >= 1", 5),
-        # Only the inputs that lengthen its loop come to it.
-        pytest.param(
-            "attention", "only if", "named_barrier", "block", "block * block != 1", -1,
-            marks=pytest.mark.thorough,
-        ),
     ],
 )  # fmt: skip
 def test_harmless_ones_that_go_by_a_loop_are_proved(
