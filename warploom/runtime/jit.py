@@ -275,16 +275,13 @@ class JITFunction(KernelNames, Launched):
                 found = variants_for(known, arguments, _tell_nobody)
             except KeyError:
                 return None
-            accepted = Accepted.of(found, arguments)
-            if accepted is None:
-                kernel = found[-1][1]
-                return kernel, kernel.loaded().prepare_bound(
-                    device, sizes, *arguments.bound(kernel)
-                )
-            if len(self._accepted) >= KNOWN_KEPT:
-                self._accepted.clear()
-            self._accepted[sizes, classes, extents] = accepted
-        kernel = accepted.kernel
+            kernel = found[-1][1]
+            if (accepted := Accepted.of(found, arguments)) is not None:
+                if len(self._accepted) >= KNOWN_KEPT:
+                    self._accepted.clear()
+                self._accepted[sizes, classes, extents] = accepted
+        else:
+            kernel = accepted.kernel
         return kernel, kernel.loaded().prepare_bound(device, sizes, *kernel.binder(values))
 
     def _remember(

@@ -154,30 +154,33 @@ class Accepted(Generic[K]):
     """The variant that a launch led to, for all which differ from it in addresses alone (by multiples of
     MAX_DIVISOR) and in which no arguments overlap that must not.
 
-    apart: pairs of such arguments, each with its first byte, from its address on, and that after its last."""
+    disjoint: pairs of such arguments.  spans: of each argument in them its first byte and the one after its
+    last, from its address on; None of a number."""
 
     kernel: K
-    apart: tuple[tuple[int, int, int, int, int, int], ...]
+    disjoint: tuple[tuple[int, int], ...]
+    spans: dict[int, tuple[int, int] | None]
 
     @staticmethod
     def of(found: Sequence[tuple[Changes, K]], arguments: Arguments) -> Accepted[K] | None:
         """Of what `variants_for` gave; None where that is for arguments that overlap."""
         if OVERLAP in found[-1][0]:
             return None
-        values, bytes_of = arguments.values, arguments.bytes_of
-        apart = tuple(
-            (i, x[0] - values[i], x[1] - values[i], j, y[0] - values[j], y[1] - values[j])
-            for i, j in {pair for _, kernel in found for pair in kernel.plan.disjoint}
-            if i != j and (x := bytes_of(i)) and (y := bytes_of(j))
-        )
-        return Accepted(found[-1][1], apart)
+        disjoint = {pair for _, kernel in found for pair in kernel.plan.disjoint}
+        spans: dict[int, tuple[int, int] | None] = {}
+        for i in {i for pair in disjoint for i in pair}:
+            held, address = arguments.bytes_of(i), arguments.values[i]
+            spans[i] = None if held is None else (held[0] - address, held[1] - address)
+        return Accepted(found[-1][1], tuple(disjoint), spans)
 
-    def takes(self, values: Sequence[int | float]) -> bool:
+    def takes(self, values: Sequence[Any]) -> bool:
         """Whether a launch with these addresses and numbers is such a one."""
-        for i, first_i, end_i, j, first_j, end_j in self.apart:
-            if values[i] + first_i < values[j] + end_j and values[j] + first_j < values[i] + end_i:
-                return False
-        return True
+
+        def bytes_of(i: int) -> tuple[int, int] | None:
+            span = self.spans[i]
+            return None if span is None else (values[i] + span[0], values[i] + span[1])
+
+        return first_overlap(self.disjoint, bytes_of) is None
 
 
 def changed(request: Request, changes: Changes) -> Request:

@@ -6,8 +6,8 @@ A ring pays where its loads run ahead for long, and where a matrix unit reads a 
 step of it costs four synchronizations (a slot's release and its two waits, the copy's issue), and its slots
 keep other programs from the multiprocessor, which would hide the wait for memory as well.
 
-In a uniform kernel with dots loads are
-prefetched in loops that multiply nothing and read no ring; in loops of dots small ones are hoisted.
+In a uniform kernel with dots loads are prefetched in loops that multiply nothing and read no ring; in loops
+of dots small ones are hoisted.
 
 A row of numbers feeds no instruction that reads shared memory, so no ring carries it.  But where threads
 combine what they loaded (a reduction has barriers in it), nobody loads while all wait; and the C compiler
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from math import prod
 
 from warploom.analysis.matrix_units import operand_registers, unit_of
 from warploom.analysis.trip_counts import most_trips
@@ -123,11 +122,11 @@ def distances(
     """By how many iterations the loads of a uniform kernel's loops run ahead: one less than the shallowest
     ring that steps in a loop has slots.  Not at all those of a loop with such a one inside, or where loads
     take numbers from memory, once an iteration.  loading: does what loads run the op?"""
-    named = {o.id: o for o in context.ops}
+    by_id = {o.id: o for o in context.ops}
     around = context.structure.loops
     slots: dict[Op, int] = {}
     for c in channels:
-        for loop in (x for site in c.sites for x in around(named[site[0]])[:1]):
+        for loop in (x for site in c.sites for x in around(by_id[site[0]])[:1]):
             slots[loop] = min(c.depth, slots.get(loop, c.depth))
     given = (o for o in context.ops if o.kind is tile.atomic or o.attrs.get("volatile"))
     held = {p for o in (*slots, *filter(loading, given)) for p in around(o)}
@@ -271,7 +270,7 @@ def _nothing_ahead(context: Context, o: Op) -> str | None:
 def _words(context: Context, o: Op) -> int | None:
     """Registers a thread for what o loads, where its readers hold it; None where one reads a slot."""
     target, warps = context.target, context.knobs.num_warps
-    size = prod(shape_of(o.result.type)) * dtype_of(o.result.type).bytes
+    size = math.prod(shape_of(o.result.type)) * dtype_of(o.result.type).bytes
     most = max(1, size // (4 * warps * target.warp_size))
     for user, operand in rings.real_users(context.structure, o.result):
         if user.kind is not tile.dot or operand not in user.operands[:2]:

@@ -60,8 +60,9 @@ def shape_of_tile(v: Value) -> tuple[int, ...]:
     return t.shape
 
 
-def shape_size(v: Value) -> int:
-    return prod(shape_of_tile(v))
+def _own(layout: Layout) -> float:
+    """Elements of a thread, if no two threads held the same ones."""
+    return prod(layout.shape) / layout.threads
 
 
 def itemsize(t: Type) -> int:
@@ -159,7 +160,7 @@ class TaskLayouts:
     loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
     scanned: dict[Value, int] = field(default_factory=dict)  # along which axis
     filled: set[Value] = field(default_factory=set)  # what a loop carries and fills with reductions
-    _kept: set[Value] = field(default_factory=set)  # from the layouts of dots
+    _kept: set[Value] = field(default_factory=set)  # those of them that dots' layouts don't reach
 
     def __post_init__(self) -> None:
         self._count_loops(self.region, 0)
@@ -281,8 +282,7 @@ class TaskLayouts:
     def _is_cheaper_exchanged(self, v: Value, layout: Layout) -> bool:
         """Is a dot's operand, of which several warps hold the same elements, cheaper computed by one of them
         each, and exchanged?"""
-        own = shape_size(v) / layout.threads
-        if layout.registers <= own:
+        if layout.registers <= _own(layout):
             return False
         reached = self._reached(v, layout)
         if self.loaded.keys().isdisjoint(reached):
@@ -294,8 +294,8 @@ class TaskLayouts:
             each = float(made is not None and made.kind.family is Family.POINTWISE)
             if w in self.loaded:
                 each = WORD * itemsize(w.type) / 4
-            spent += each * max(0.0, x.registers - shape_size(w) / x.threads)
-        return spent > WORD * words * (own + layout.registers) + MEETING
+            spent += each * max(0.0, x.registers - _own(x))
+        return spent > WORD * words * (_own(layout) + layout.registers) + MEETING
 
     def _for_uses(self, v: Value, layout: Layout) -> Layout:
         """A layout for what is loaded: one for what it is scanned along, or that of a store of wider elements
