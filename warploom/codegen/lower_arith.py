@@ -71,12 +71,12 @@ def literal(value: int | float | bool, elem: DType) -> str:
     return f"{n}{suffix}" if n >= 0 else f"({n}{suffix})"
 
 
-def expression(kind: OpKind, elem: DType, x: str, y: str = "", *, divides: bool = False) -> str:
+def expression(kind: OpKind, elem: DType, x: str, y: str = "", *, nonzero: bool = False) -> str:
     """C for kind(x, y) on operands of dtype `elem`, not yet rounded to it.  Integers wrap.
 
-    divides: y is known not to be 0.  Dividing integers by 0 is undefined in C: NVRTC takes it that no y is 0
-    before the division, and drops a program's own test of it."""
-    if kind in (arith.idiv, arith.rem) and elem.is_int and not divides:
+    nonzero: y is known not to be 0.  Dividing integers by 0 is undefined in C: NVRTC takes it that no divisor
+    is 0, and drops a program's own test of one."""
+    if kind in (arith.idiv, arith.rem) and elem.is_int and not nonzero:
         y = f"nonzero({y})"
     real, wide = elem.is_float, elem.bits == 64
     zero = "0ull" if wide else "0u"  # unsigned: its difference to anything is defined
@@ -135,10 +135,10 @@ def _operation(e: Emitter, o: Op) -> None:
     """Unary and binary ops."""
     elem = dtype_of(o.operands[0].type)
     result = o.result
-    divides = o.kind in (arith.idiv, arith.rem) and _is_never_zero(e, o.operands[1])
+    nonzero = o.kind in (arith.idiv, arith.rem) and _is_never_zero(e, o.operands[1])
     if isinstance(result.type, Scalar):
         x = [e.scalar(v) for v in o.operands]
-        text = expression(o.kind, elem, *x, divides=divides)
+        text = expression(o.kind, elem, *x, nonzero=nonzero)
         e.define(result, rounded(text, elem) if o.kind not in arith.COMPARE else text)
         return
     known = _decided(e, o)
@@ -173,7 +173,7 @@ def _operation(e: Emitter, o: Op) -> None:
         name = f"{PAIRED[o.kind]}_{elem}x2"
         e.lines(map_lines(pairs, [words(s) for s in sources], lambda x, y: f"{name}({x}, {y})"))
         return
-    e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x, divides=divides)))
+    e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x, nonzero=nonzero)))
 
 
 def _is_never_zero(e: Emitter, v: Value) -> bool:

@@ -867,6 +867,7 @@ DEV float exp2_approx(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f
 
 DEV float sqrt_approx(float x) { float r; asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 
+// A divisor of integers: C leaves a division by 0 undefined, and NVRTC takes it that there is none.
 template <typename T> DEV T nonzero(T y) { return y ? y : (T)1; }
 
 DEV float div_full(float x, float y) { float r; asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y)); return r; }

@@ -42,9 +42,8 @@ def unspelled(o: Op | None, what: str) -> CompileError:
     )
 
 
-UNSAID = frozenset(
-    ("narrow",)
-)  # how the kernel as written came to a place; the script does by itself
+# How the kernel as written came to a place; the script does by itself.
+UNSAID = frozenset(("narrow",))
 
 
 def spelling_of(o: Op) -> Spelling:

@@ -246,9 +246,7 @@ def inspect(value: Any) -> Array | None:
         dtype, pointer, shape, strides, device = probe(value)
     except WarploomError:
         raise
-    except (
-        Exception
-    ) as e:  # of a tensor whose data have no address, or an interface that is not as it should be
+    except Exception as e:  # data without an address, or an interface that is not as it should be
         why = str(e).partition("\n")[0]
         why = why if isinstance(e, RuntimeError) else f"its description lacks or mistakes {why}"
         raise _without_memory(value, why) from None

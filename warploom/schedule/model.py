@@ -356,9 +356,8 @@ class Schedule:
     ping_pong_loop: str = ""  # the consumer's replicas take its iterations in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
     hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
-    prefetched: tuple[
-        tuple[str, int], ...
-    ] = ()  # (loop, iterations that its rings run ahead), uniform
+    # Of a uniform kernel's loops: (loop, iterations that the loads of its rings run ahead).
+    prefetched: tuple[tuple[str, int], ...] = ()
     held_loads: tuple[str, ...] = ()  # wide ones that registers bring, as slots have no room
     hoisted_operands: tuple[str, ...] = ()  # loops before which dots' fixed operands are loaded
     few_registers: bool = False  # ptxas spilled: slots are read anew, ops ordered by what they hold

@@ -38,7 +38,7 @@ class Headroom:
     few_registers: bool = False
 
     def is_for_tasks(self) -> bool:
-        """Does only what a uniform kernel lacks have more?"""
+        """Does it give more only to tasks that a uniform kernel doesn't have?"""
         return self == Headroom(producer=self.producer, transpose=self.transpose)
 
 

@@ -348,8 +348,8 @@ class Target:
         return self.warp_size * self.warp_group
 
     def warps_together(self, warps: int) -> int:
-        """Warps that share a dot, or a part of one, where a program has so many: those of a warp group, or as
-        many of them as divide the program's."""
+        """How many of a program's warps share a dot, or a part of one: the greatest common divisor with a
+        warp group's, so that groups of them make up the program."""
         return gcd(warps, self.warp_group)
 
     @property
