@@ -305,8 +305,11 @@ def test_a_compiled_kernel_takes_other_addresses(gpu: Gpu) -> None:
         launcher((3,), 0, (X, OUT, 1000.0, 2.0))
 
 
-def test_negative_views_are_refused_wherever_they_lie(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("is_neg", "address", "why"), [(True, 7 << 20, "other sign"), (False, 0, "no memory")]
+)
+def test_negative_views_and_arrays_without_memory_are_refused_wherever_they_lie(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, is_neg: bool, address: int, why: str
 ) -> None:
     for table in (_PROBES, KEYS):
         monkeypatch.setitem(table, Tensor, probe_torch)
@@ -314,15 +317,15 @@ def test_negative_views_are_refused_wherever_they_lie(
     made = kernel[(1,)](Tensor(1 << 20), OUT, 1000, 2.0, BLOCK=128)
     assert made is not None
     launcher = FixedLauncher(made)
-    for address in (3 << 20, 5 << 20):
-        kernel[(1,)](Tensor(address), OUT, 1000, 2.0, BLOCK=128)
-        launcher((1,), 0, (Tensor(address), OUT, 1000, 2.0))
+    for place in (3 << 20, 5 << 20):
+        kernel[(1,)](Tensor(place), OUT, 1000, 2.0, BLOCK=128)
+        launcher((1,), 0, (Tensor(place), OUT, 1000, 2.0))
     launched = len(gpu.driver.launches)
-    view = Tensor(7 << 20)
-    view._is_neg = True
-    with pytest.raises(LaunchError, match="other sign"):
+    view = Tensor(address)
+    view._is_neg = is_neg
+    with pytest.raises(LaunchError, match=why):
         kernel[(1,)](view, OUT, 1000, 2.0, BLOCK=128)
-    with pytest.raises(LaunchError, match="other sign"):
+    with pytest.raises(LaunchError, match=why):
         launcher((1,), 0, (view, OUT, 1000, 2.0))
     assert len(gpu.driver.launches) == launched
 

@@ -243,7 +243,7 @@ def inspect(value: Any) -> Array | None:
     if probe is None:
         return None
     try:
-        dtype, pointer, shape, strides, device = probe(value)
+        dtype, pointer, shape, strides, device, negated = probe(value)
     except WarploomError:
         raise
     except Exception as e:  # data without an address, or an interface that is not as it should be
@@ -252,7 +252,7 @@ def inspect(value: Any) -> Array | None:
         raise _without_memory(value, why) from None
     if not pointer and 0 not in shape:
         raise _without_memory(value, "its address is 0")
-    if probe is probe_torch and value.is_neg():
+    if negated:
         raise LaunchError(
             "argument-negated",
             "a tensor in whose memory its numbers have the other sign, as a conjugate's imaginary part",
@@ -278,9 +278,9 @@ def _without_memory(value: Any, why: str) -> LaunchError:
     )
 
 
-# A probe reads (dtype, pointer, shape, strides, device) of one type's arrays, with as few attribute
-# reads as possible: it is part of the key of every launch.
-Probe = Callable[[Any], tuple[Any, int, tuple[int, ...], tuple[int, ...], int]]
+# A probe reads (dtype, pointer, shape, strides, device, whether memory holds the numbers with the other sign)
+# of one type's arrays, with as few attribute reads as possible: it is part of the key of every launch.
+Probe = Callable[[Any], tuple[Any, int, tuple[int, ...], tuple[int, ...], int, bool]]
 _PROBES: dict[type, Probe | None] = {}
 
 # Type -> what a launch depends on of a value of it, hashable; for all other types the value itself.
@@ -303,7 +303,7 @@ def device_among(values: Iterable[Any]) -> int:
         probe = probe_of(type(base), base)
         if probe is not None:
             try:
-                return int(probe(base)[-1])
+                return int(probe(base)[4])
             except RuntimeError:  # a fake tensor: binding says what is wrong
                 return CPU
     return CPU
@@ -317,7 +317,7 @@ def _descriptor_key(d: TensorDescriptor) -> Any:
 
 
 KEYS[TensorDescriptor] = _descriptor_key
-_PROBES[Mock] = lambda m: (m.dtype, 16, (1,), (1,), CPU)
+_PROBES[Mock] = lambda m: (m.dtype, 16, (1,), (1,), CPU, False)
 
 
 def _find_probe(kind: type, value: Any) -> Probe | None:
@@ -346,7 +346,7 @@ def _find_probe(kind: type, value: Any) -> Probe | None:
 
 # The device is -1 on the CPU.  It is text for runtime/seen.py, whose keys would spend as much on a call as on
 # these reads.
-TORCH_READS = "{0}.dtype, {0}.data_ptr(), {0}.shape, {0}.stride(), {0}.get_device()"
+TORCH_READS = "{0}.dtype, {0}.data_ptr(), {0}.shape, {0}.stride(), {0}.get_device(), {0}.is_neg()"
 probe_torch: Probe = eval(f"lambda t: ({TORCH_READS.format('t')})")
 
 
@@ -356,7 +356,7 @@ def _probe_fake(t: Any) -> Any:
 
 def _probe_numpy(a: Any) -> Any:
     size = a.itemsize
-    return a.dtype.name, a.ctypes.data, a.shape, tuple(s // size for s in a.strides), CPU
+    return a.dtype.name, a.ctypes.data, a.shape, tuple(s // size for s in a.strides), CPU, False
 
 
 def _probe_interface(a: Any) -> Any:
@@ -364,11 +364,11 @@ def _probe_interface(a: Any) -> Any:
 
     d = a.__cuda_array_interface__
     pointer = d["data"][0]
-    return *_typed(d), driver().device_of(pointer) if pointer else 0
+    return *_typed(d), driver().device_of(pointer) if pointer else 0, False
 
 
 def _probe_array_interface(a: Any) -> Any:
-    return *_typed(a.__array_interface__), CPU
+    return *_typed(a.__array_interface__), CPU, False
 
 
 def _typed(d: Any) -> Any:
@@ -390,7 +390,7 @@ def _probe_dlpack(a: Any) -> Any:
     shape = tuple(view.shape)
     strides = row_major(shape) if view.strides is None else tuple(view.strides)
     device = view.device_id if view.is_device_accessible else CPU
-    return str(view.dtype), view.ptr, shape, strides, device
+    return str(view.dtype), view.ptr, shape, strides, device, False
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,7 @@ def probe_pointer(a: Any) -> Any:
         shape = (_bytes_behind(a, pointer, device) // ITEM_BYTES[name],)
     shape, stride = tuple(map(int, shape)), getattr(a, "stride", None)
     strides = tuple(stride()) if callable(stride) else row_major(shape)
-    return a.dtype, pointer, shape, strides, device
+    return a.dtype, pointer, shape, strides, device, False
 
 
 def _device_at(a: Any) -> int:

@@ -6,15 +6,16 @@ variant for that is compiled and launched in its place, as in a call of the kern
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from warploom.errors import LaunchError
 from warploom.frontend.source import parameters
-from warploom.runtime.args import CPU, MAX_DIVISOR, Field, fields_of, probe_of, probe_torch
+from warploom.runtime.args import CPU, Field, fields_of
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.launch import Prepared, grid_sizes
-from warploom.runtime.seen import CALLS_KEPT, UNKEYED, SeenCalls
+from warploom.runtime.seen import CALLS_KEPT, SeenCalls, usual
 from warploom.runtime.values import contradiction
 from warploom.runtime.variants import (
     Accepted,
@@ -34,7 +35,7 @@ class FixedLauncher:
         self.kernel = kernel
         self._variants = Compilations()
         self._seen: SeenCalls[Prepared] = SeenCalls()
-        self._accepted: dict[tuple[Any, ...], Accepted[CompiledKernel]] = {}
+        self._accepted: dict[Any, Accepted[CompiledKernel]] = {}
         fixed = dict(kernel.request.constexprs)
         names = [p.name for p in parameters(kernel.request.fn)]
         self._run_time = [(i, name) for i, name in enumerate(names) if name not in fixed]
@@ -53,13 +54,13 @@ class FixedLauncher:
 
     def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | None:
         """A launch with its parameters in place; None where it has been interpreted."""
-        sizes, made = grid_sizes(grid), self._but_for_addresses(args)
-        if made is not None:
-            known, device, values = made
-            accepted = self._accepted.get(known)
-            if accepted is not None and accepted.takes(values):
-                kernel = accepted.kernel
-                return kernel.loaded().prepare_bound(device, sizes, *kernel.binder(values))
+        sizes, args = grid_sizes(grid), self._run_time_of(args)
+        made = usual(args, itertools.repeat(False))
+        known = None if made is None or made.device == CPU else (made.classes, made.extents)
+        accepted = self._accepted.get(known)
+        if made is not None and accepted is not None and accepted.takes(made.values):
+            bound = accepted.kernel.binder(made.values)
+            return accepted.kernel.loaded().prepare_bound(made.device, sizes, *bound)
         fields = self._fields(args)
         device = next((f.array.device for f in fields if f.array is not None), 0)
         if device == CPU:
@@ -75,46 +76,21 @@ class FixedLauncher:
         arguments = Arguments(tuple([f.launched for f in fields]), bytes_of)
         found = variants_for(self._variant, arguments, lambda *_: None)
         accepted = Accepted.of(found, arguments)
-        if made is not None and accepted is not None:
+        if known is not None and accepted is not None:
             if len(self._accepted) >= CALLS_KEPT:
                 self._accepted.clear()
-            self._accepted[made[0]] = accepted
+            self._accepted[known] = accepted
         kernel = found[-1][1]
         return kernel.loaded().prepare_bound(device, sizes, *arguments.bound(kernel))
 
-    def _but_for_addresses(
-        self, args: Sequence[Any]
-    ) -> tuple[tuple[Any, ...], int, tuple[int | float, ...]] | None:
-        """(all that decides which variant the arguments take, but for overlaps; the first array's device; the
-        run-time arguments); None where not all are plain numbers and arrays with a memory, some of these."""
-        if len(args) != len(self._run_time):
-            args = [args[i] for i, _ in self._run_time]
-        known: list[Any] = []
-        first: int | None = None
-        values: list[int | float] = []
-        for value in args:
-            if type(value) is int or type(value) is float:
-                known.append(value if type(value) is int else float)
-                values.append(value)
-                continue
-            probe = probe_of(type(value), value)
-            try:
-                if probe is None or (probe is probe_torch and value.is_neg()):
-                    return None
-                dtype, address, shape, strides, device = probe(value)
-            except UNKEYED:
-                return None
-            if not address:
-                return None
-            first = device if first is None else first
-            known.append((dtype, address % MAX_DIVISOR, tuple(shape), tuple(strides), device))
-            values.append(address)
-        return None if first is None else (tuple(known), first, tuple(values))
+    def _run_time_of(self, args: Sequence[Any]) -> Sequence[Any]:
+        """The run-time ones of all of the kernel's arguments."""
+        if len(args) == len(self._run_time):
+            return args
+        return [args[i] for i, _ in self._run_time]
 
     def _fields(self, args: Sequence[Any]) -> list[Field]:
         """The arguments as parameters.  Raises LaunchError where the variant isn't made for one."""
-        if len(args) != len(self._run_time):
-            args = [args[i] for i, _ in self._run_time]
         found: list[Field] = []
         for (_, name), spec, value in zip(
             self._run_time, self.kernel.request.specs, args, strict=True

@@ -23,11 +23,8 @@ from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import distinct, exact
 from warploom.runtime.args import (
     CPU,
-    KEYS,
-    TensorDescriptor,
     device_among,
     device_of,
-    probe_torch,
     span,
 )
 from warploom.runtime.binding import Call
@@ -40,7 +37,7 @@ from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.launched import Launched
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.request import Request
-from warploom.runtime.seen import UNKEYED, SeenCalls
+from warploom.runtime.seen import UNKEYED, SeenCalls, Usual, usual
 from warploom.runtime.variants import (
     OVERLAP,
     Accepted,
@@ -88,11 +85,6 @@ def chip_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return "" if device == CPU else f"{target_of(device).name} {driver().device_name(device)}"
 
 
-def _is_array(item: Any) -> bool:
-    """Is a run-time argument, as `_variant_key` has it, an array?"""
-    return type(item) is tuple and len(item) > 2
-
-
 class JITFunction(KernelNames, Launched):
     """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
 
@@ -123,8 +115,8 @@ class JITFunction(KernelNames, Launched):
         functools.update_wrapper(self, fn, updated=())
         self._variants = Compilations()
         self.seen: SeenCalls[Hit] = SeenCalls()
-        self._known: dict[Any, _Known] = {}  # by waves, changes and what `_variant_key` says
-        # By grid, what `_variant_key` says, numbers, shapes and strides.
+        self._known: dict[Any, _Known] = {}  # by waves, changes and `Usual.classes`
+        # By grid, `Usual.classes` and `Usual.extents`.
         self._accepted: dict[Any, Accepted[CompiledKernel]] = {}
         self._targets: dict[int, Target] = {}  # of the devices in _known
         self._interpreted: Variants[Any] = Variants()
@@ -190,61 +182,26 @@ class JITFunction(KernelNames, Launched):
     # Between the two roads: arguments never seen, but of a variant that is there.  Only for the usual
     # case, arrays and numbers by position; everything else binds.
 
-    def _variant_key(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], list[Any]] | None:
-        """What `_classified` gives; None where only binding can read the arguments."""
+    def _usual(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Usual | None:
+        """The arguments without binding; None where only that can read them."""
+        if self._takes_many or not self._run_time_names.isdisjoint(kwargs):
+            return None
         try:
-            classes, items = self._classified(args, kwargs)
-            hash(classes)
+            named = tuple([(name, distinct(value)) for name, value in kwargs.items()])
+            hash(named)
         except UNKEYED:
             return None
-        return classes, items
-
-    def _classified(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], list[Any]]:
-        """(what the variant depends on, the run-time arguments: integers, and tuples that begin with a
-        type or with what a probe read).  Raises TypeError of calls that are not usual."""
-        classes: list[Any] = []
-        items: list[Any] = []
-        if self._takes_many:
-            raise TypeError("any number of arguments")
-        for constexpr, value in zip(self._constexpr_flags, args, strict=False):
-            kind = type(value)
-            if constexpr or value is None:
-                classes.append(distinct(value))
-            elif kind is int:
-                # i32 or wider, 1, and the divisor up to 16
-                wide = not -(1 << 31) <= value < 1 << 31
-                classes.append((value if wide else 0, value == 1, value & -value & 15))
-                items.append(value)
-            elif kind is float or kind is bool:
-                classes.append(kind)
-                items.append((kind, value))
-            elif kind in KEYS and kind is not TensorDescriptor:
-                read = KEYS[kind]
-                if read is probe_torch and value.is_neg():
-                    raise TypeError("binding refuses it")
-                item = read(value)
-                classes.append((item[0], item[1] & 15, item[4]))
-                items.append(item)
-            else:
-                raise TypeError(kind)
-        if not self._run_time_names.isdisjoint(kwargs):
-            raise TypeError("run-time arguments by name")
-        classes += [(name, distinct(value)) for name, value in kwargs.items()]
-        return tuple(classes), items
+        made = usual(args, self._constexpr_flags)
+        return None if made is None else Usual(made.classes + named, made.items)
 
     def _seen_variant(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]
     ) -> tuple[CompiledKernel, Prepared] | None:
-        made = self._variant_key(args, kwargs)
+        made = self._usual(args, kwargs)
         if made is None:
             return None
         classes, items = made
-        device = next((x[4] for x in items if _is_array(x)), CPU)
-        target = self._targets.get(device)
+        target = self._targets.get(device := made.device)
         if target is None:
             return None
         waves = waves_of(sizes, target)
@@ -262,12 +219,11 @@ class JITFunction(KernelNames, Launched):
             item_bytes = usual.item_bytes[i]
             if not item_bytes:
                 return None
-            _, pointer, shape, strides, _ = items[i]
+            _, pointer, shape, strides, *_ = items[i]
             low, high = span(item_bytes, tuple(shape), strides)
             return pointer + low, pointer + high
 
-        values = tuple([item if type(item) is int else item[1] for item in items])
-        extents = tuple([x if type(x) is int else x[2:4] if _is_array(x) else None for x in items])
+        values, extents = made.values, made.extents
         accepted = self._accepted.get((sizes, classes, extents))
         if accepted is None or not (accepted.kernel.reads.is_current() and accepted.takes(values)):
             arguments = Arguments(values, bytes_of, sizes)
@@ -293,8 +249,8 @@ class JITFunction(KernelNames, Launched):
         sizes: tuple[int, int, int],
     ) -> None:
         """Lets `_seen_variant` find the variants that a call led to."""
-        made = self._variant_key(args, kwargs)
-        if made is None or len(made[1]) != len(call.fields):
+        made = self._usual(args, kwargs)
+        if made is None or len(made.items) != len(call.fields):
             return  # defaults or descriptors
         item_bytes = tuple(0 if f.array is None else ITEM_BYTES[f.array.dtype] for f in call.fields)
         if len(self._known) >= KNOWN_KEPT:
@@ -303,7 +259,7 @@ class JITFunction(KernelNames, Launched):
         self._targets[device] = target
         waves = waves_of(sizes, target)
         for changes, kernel in taken:
-            self._known[waves, changes, made[0]] = _Known(kernel, item_bytes)
+            self._known[waves, changes, made.classes] = _Known(kernel, item_bytes)
 
     @functools.cached_property
     def _constexpr_flags(self) -> tuple[bool, ...]:

@@ -9,10 +9,10 @@ loop, a table or a call for each argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from warploom.frontend.tokens import distinct, key_of_class
-from warploom.runtime.args import KEYS, TORCH_READS, probe_of, probe_torch
+from warploom.runtime.args import CPU, KEYS, TORCH_READS, probe_of, probe_torch
 
 T = TypeVar("T")
 KeyOf = Callable[[Sequence[Any], Mapping[str, Any]], Any]
@@ -107,7 +107,7 @@ def _part(value: Any) -> Any:
         return _key_of_parts(value)
     kind = type(value)
     read = KEYS.get(kind) or probe_of(kind, value) or distinct
-    return (*read(value), value.is_neg()) if read is probe_torch else read(value)
+    return read(value)
 
 
 def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
@@ -120,7 +120,67 @@ def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
     if isinstance(value, tuple | list):
         return f"{constant(_key_of_parts)}({name})"
     read = KEYS.get(kind) or probe_of(kind, value) or key_of_class(kind)
-    if read is not probe_torch:
-        return f"{constant(read)}({name})"
-    # A negative view, which binding refuses, has all else in common with the tensor that it is a view of.
-    return f"{TORCH_READS.format(name)}, {name}.is_neg()"
+    return TORCH_READS.format(name) if read is probe_torch else f"{constant(read)}({name})"
+
+
+class Usual(NamedTuple):
+    """Arguments that are arrays and numbers, read without binding them.
+
+    classes: what the variant depends on, but for extents and overlaps.  items: the run-time arguments:
+    integers, (type, value) of other numbers, of arrays what a probe read."""
+
+    classes: tuple[Any, ...]
+    items: tuple[Any, ...]
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Numbers, and addresses of arrays."""
+        return tuple([item if type(item) is int else item[1] for item in self.items])
+
+    @property
+    def extents(self) -> tuple[Any, ...]:
+        """Integers, and shapes and strides of arrays."""
+        return tuple([x if type(x) is int else x[2:4] for x in self.items])
+
+    @property
+    def device(self) -> int:
+        """The first array's; CPU where there is none."""
+        return next((x[4] for x in self.items if type(x) is tuple and len(x) > 2), CPU)
+
+
+def usual(args: Iterable[Any], constexprs: Iterable[bool]) -> Usual | None:
+    """Arguments by position, of which some are constexprs; None where only binding can read them, or
+    refuses them."""
+    try:
+        classes, items = _read_usual(args, constexprs)
+        hash(classes)
+    except UNKEYED:
+        return None
+    return Usual(classes, items)
+
+
+def _read_usual(
+    args: Iterable[Any], constexprs: Iterable[bool]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    classes: list[Any] = []
+    items: list[Any] = []
+    for constexpr, value in zip(constexprs, args, strict=False):
+        kind = type(value)
+        if constexpr or value is None:
+            classes.append(distinct(value))
+        elif kind is int:
+            # i32 or wider, 1, and the divisor up to 16
+            wide = not -(1 << 31) <= value < 1 << 31
+            classes.append((value if wide else 0, value == 1, value & -value & 15))
+            items.append(value)
+        elif kind is float or kind is bool:
+            classes.append(kind)
+            items.append((kind, value))
+        else:
+            probe = probe_of(kind, value)
+            item = None if probe is None else probe(value)
+            if item is None or item[5] or not item[1]:  # of the other sign, or without memory
+                raise TypeError(kind)
+            classes.append((item[0], item[1] & 15, item[4]))
+            items.append(item)
+    return tuple(classes), tuple(items)
