@@ -324,4 +324,4 @@ def test_replicas_of_two_warps_count_warps() -> None:
         compiled = case.kernel.compile_for(*case.args, grid=case.grid, **knobs)
     main, *_ = compiled.schedule.tasks
     assert (main.warps, main.replicas) == (2, 2)
-    assert "const int replica = (warp_id) / 2;" in compiled.cuda
+    assert "const int replica = warp_id / 2;" in compiled.cuda

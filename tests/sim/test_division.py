@@ -10,6 +10,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from warploom.errors import WarploomError
+from warploom.sim.undefined import Divisions
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
@@ -160,6 +161,12 @@ def of_floats(o: Any, n: Any, d: Any) -> None:
     tl.store(o, n / d)
 
 
+@wl.jit
+def of_a_product(o: Any, n: Any, a: Any, b: Any) -> None:
+    a, b = tl.maximum(a, 1), tl.maximum(b, 1)
+    tl.store(o, n // (a * b) + n // a)
+
+
 @pytest.mark.parametrize(("kernel", "symbol"), [(quotient, "//"), (remainder, "%")])
 def test_a_number_divided_by_zero(kernel: Any, symbol: str) -> None:
     out = np.zeros(1, np.int32)
@@ -192,6 +199,15 @@ def test_what_control_flow_asks_for(kernel: Any, line: str) -> None:
 
 def test_an_address() -> None:
     refused(address, np.ones(8, np.int32), np.zeros(1, np.int32), 7, 0, line="tl.load(x + n // d)")
+
+
+def test_divisors_that_wrap_around() -> None:
+    out = np.zeros(1, np.int32)
+    both(of_a_product, out, 7, 2, 3)  # neither factor is 0 …
+    assert out[0] == 4
+    refused(of_a_product, out, 7, 1 << 16, 1 << 16, line="n // (a * b)")  # … but this product is 0
+    divisions = Divisions(of_a_product.compile_for(out, 7, 2, 3, grid=1).placed).ops
+    assert len(divisions) == 1  # of a nothing is asked at run time
 
 
 @pytest.mark.parametrize("steps", [0, 3])

@@ -80,6 +80,10 @@ class Facts:
         """Is the integer v, or each element of a tile, 0 or more?"""
         return self.interval(v).low >= 0
 
+    def never_zero(self, v: Value) -> bool:
+        """Is the integer v, or each element of a tile, other than 0?"""
+        return self.interval(v).is_nonzero
+
     def under(self, given: Mapping[Value, Interval]) -> Facts:
         """What else is known where the parameters are `given`, and divisors positive."""
         return Facts(self.maker, given, self.scope, trusting=True)
@@ -88,6 +92,10 @@ class Facts:
         """What else is known where these values are in these ranges."""
         given = {**self.given, **values}
         return Facts(self.maker, given, self.scope, self.trusting, self.wraps)
+
+    def wrapping(self) -> Facts:
+        """What is known where no arithmetic is taken not to overflow."""
+        return Facts(self.maker, self.given, self.scope, self.trusting, wraps=True)
 
     # ---- iteration
 

@@ -47,6 +47,10 @@ class Interval(NamedTuple):
         """The integer, where there is only one."""
         return self.low if self.low == self.high else None
 
+    @property
+    def is_nonzero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
     def within(self, other: Interval) -> bool:
         """Is it one of the other's numbers, whatever it is?"""
         return other.low <= self.low and self.high <= other.high

@@ -99,7 +99,7 @@ def _idiv(o: Op, args: Sequence[Interval]) -> Interval:
     x, y = args
     n = y.constant
     divisor = x.divisor // n if n and n > 0 and n & -n == n and x.divisor >= n else 1
-    if y.low > 0 or y.high < 0:
+    if y.is_nonzero:
         low, high = _corners(_truncated, x, y)
     else:  # of the divisors that are not 0, those next to it make the greatest quotients
         most = max(abs(x.low), abs(x.high))

@@ -30,8 +30,8 @@ from warploom.codegen.storage import (
     Variable,
     assign_storage,
     needed_ops,
+    only_moved,
     operands,
-    passing,
     registers_of,
 )
 from warploom.codegen.text import Text, all_of, is_used
@@ -92,7 +92,7 @@ class Emitter(Text):
         self.needed = needed_ops(func, bool(asked))
         self.storage = assign_storage(func, self.needed)
         self.used = {v for o in self.needed for v in operands(o)}  # what something reads
-        self.passing = passing(self.needed)
+        self.only_moved = only_moved(self.needed)
         self.program = host.Program(func.params, self.definitions)
         self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
         self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps
@@ -190,7 +190,7 @@ class Emitter(Text):
         assert isinstance(t, Tile)
         if isinstance(v.type, Units):  # two for each 16 bytes
             return Array(variable.name, BYTES, 2 * t.elem.bytes * t.layout.registers)  # type: ignore[union-attr]
-        return Array(variable.name, BYTES if v in self.passing else t.elem, t.layout.registers)
+        return Array(variable.name, BYTES if v in self.only_moved else t.elem, t.layout.registers)
 
     def put(self, v: Value, texts: Sequence[str]) -> None:
         """Gives a tile result its elements."""

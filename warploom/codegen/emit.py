@@ -13,6 +13,7 @@ from warploom.analysis.occupancy import told_ctas
 from warploom.codegen import host
 from warploom.codegen.context import Address, Emitter, TaskFrame
 from warploom.codegen.lower import LOWER
+from warploom.codegen.lower_casts import paren
 from warploom.codegen.lower_tma import instruction_box
 from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
@@ -234,7 +235,7 @@ class _Kernel(Emitter):
             if frame.replicas == 1:
                 out.append("const int replica = 0;")
             else:
-                out.append(f"const int replica = {f'({base}) / {per}' if per > 1 else base};")
+                out.append(f"const int replica = {f'{paren(base)} / {per}' if per > 1 else base};")
         if frame.warps & (frame.warps - 1) == 0 and first % frame.warps == 0:
             thread = "threadIdx.x" if single and frame.replicas == 1 else f"threadIdx.x % {size}"
         else:

@@ -135,7 +135,7 @@ def _operation(e: Emitter, o: Op) -> None:
     """Unary and binary ops."""
     elem = dtype_of(o.operands[0].type)
     result = o.result
-    nonzero = o.kind in (arith.idiv, arith.rem) and _is_never_zero(e, o.operands[1])
+    nonzero = o.kind in (arith.idiv, arith.rem) and e.facts.never_zero(o.operands[1])
     if isinstance(result.type, Scalar):
         x = [e.scalar(v) for v in o.operands]
         text = expression(o.kind, elem, *x, nonzero=nonzero)
@@ -174,11 +174,6 @@ def _operation(e: Emitter, o: Op) -> None:
         e.lines(map_lines(pairs, [words(s) for s in sources], lambda x, y: f"{name}({x}, {y})"))
         return
     e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x, nonzero=nonzero)))
-
-
-def _is_never_zero(e: Emitter, v: Value) -> bool:
-    known = e.facts.interval(v)
-    return known.low > 0 or known.high < 0
 
 
 def _decided(e: Emitter, o: Op) -> bool | None:

@@ -332,7 +332,7 @@ def _scopes(variables: dict[Value, Variable], scan: _Scan) -> dict[Op, list[Vari
     return out
 
 
-def passing(needed: Iterable[Op]) -> frozenset[Value]:
+def only_moved(needed: Iterable[Op]) -> frozenset[Value]:
     """8-bit tiles that go from a slot to another one, or into a matrix instruction: nobody computes with
     them, so they stay words."""
     moves = (smem.shared_store, tile.dot)

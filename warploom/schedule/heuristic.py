@@ -94,9 +94,9 @@ def _less_crowded(context: Context, schedule: Schedule) -> Schedule:
     have = forms.resident(context.accesses, schedule, main.needed or 0, context.target)
     if have * warps >= FEW_WARPS:
         return schedule
-    passing, plain = prefetch.passing(context), context.in_registers()
-    held = plain.holding(o.id for o in passing if o.id)
-    for other_context, beside in ((plain, 0), (held, max(passing.values(), default=0))):
+    loads, plain = prefetch.loads_through_registers(context), context.in_registers()
+    held = plain.holding(o.id for o in loads if o.id)
+    for other_context, beside in ((plain, 0), (held, max(loads.values(), default=0))):
         try:
             other = without_idle_slots(other_context, _scheduled(other_context, plainly=True)[0])
         except CompileError:

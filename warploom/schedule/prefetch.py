@@ -286,7 +286,7 @@ def _words(context: Context, o: Op) -> int | None:
     return most
 
 
-def passing(context: Context) -> dict[Op, int]:
+def loads_through_registers(context: Context) -> dict[Op, int]:
     """Loads of which threads only compute a dot's right operand each, which goes to shared memory
     again, where nothing is gained from running ahead; and the bytes of that operand."""
     structure, found = context.structure, {}

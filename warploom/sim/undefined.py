@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from warploom.analysis.facts import facts_of
 from warploom.errors import Note
-from warploom.ir.analysis import closure, definitions, passed_on
+from warploom.ir.analysis import closure, passed_on
 from warploom.ir.core import Func, Op, OpKind, Value, walk
 from warploom.ir.engines import COPIES_PIECES
 from warploom.ir.ops import arith, combine, smem, task, tile, tma
@@ -125,8 +126,10 @@ class Divisions:
     """The values of a function that may be undefined, and what its ops do with them."""
 
     def __init__(self, func: Func) -> None:
-        ops, made = tuple(walk(func.body)), definitions(func.body)
-        self.ops = {o for o in ops if _is_division(o) and not _is_nonzero(o.operands[1], made)}
+        ops = tuple(walk(func.body))
+        divisions = {o for o in ops if _is_division(o)}
+        facts = facts_of(func).wrapping() if divisions else None
+        self.ops = {o for o in divisions if facts and not facts.never_zero(o.operands[1])}
         self.values = _followers(ops, self.ops) if self.ops else frozenset()
 
     def meaning(self, o: Op, run: Fn) -> Fn:
@@ -170,13 +173,6 @@ def _followers(ops: tuple[Op, ...], divisions: set[Op]) -> frozenset[Value]:
             followers.setdefault(x, []).extend(results)
     roots = [o.results[0] for o in divisions]
     return frozenset(closure(roots, lambda v: followers.get(v, ())))
-
-
-def _is_nonzero(v: Value, made: dict[Value, Op]) -> bool:
-    o = made.get(v)
-    while o is not None and o.kind in (tile.splat, tile.broadcast):
-        o = made.get(o.operands[0])
-    return o is not None and o.kind is arith.const and o.attrs["value"] != 0
 
 
 def _numbers(x: Any) -> Any:

@@ -91,7 +91,7 @@ class _Task:
             o = with_regions(o, self.rewritten)
             loop = self.pipelined(o, tuple(ops)) if o.kind is control.for_ else None
             if loop is None:
-                b.append(self.passing(o) if o.id in self.left else o)
+                b.append(self.remainder(o) if o.id in self.left else o)
                 continue
             with b.at(o):
                 loop.write(b)
@@ -116,7 +116,7 @@ class _Task:
             return loads if loads and not loads.tangled else None
         return PrefetchedLoop(o, plan)
 
-    def passing(self, o: Op) -> Op:
+    def remainder(self, o: Op) -> Op:
         """What is left of a loop, which passes its turns on: one an iteration but the first."""
         (body,) = o.regions
         b = Builder(o.loc, o.tasks)
