@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tools.doors import Module
 from warploom.frontend.vocabulary import NOT_YET
-from warploom.triton.language.extra import cuda, libdevice
+from warploom.triton.language.extra import cuda
 
 _NO_ORDER = "results of `can_reorder=True` keep their order"
 
@@ -104,14 +104,14 @@ MODULES = {
         "signbit sin sinh sinpi sqrt sqrt_rd sqrt_rn sqrt_ru sqrt_rz sub_rd sub_rn sub_ru sub_rz tan "
         "tanh tgamma trunc uint2double_rn uint2float_rd uint2float_rn uint2float_ru uint2float_rz "
         "uint_as_float ull2double_rd ull2double_rn ull2double_ru ull2double_rz ull2float_rd "
-        "ull2float_rn ull2float_ru ull2float_rz y0 y1 rcp64h",
-        missing=libdevice.INSTEAD,
+        "ull2float_rn ull2float_ru ull2float_rz y0 y1 jn yn rcp64h",
     ),
     "triton.language.extra.cuda": Module(
         "libdevice num_threads num_warps",
         different={
             "gdc_launch_dependents": "nothing: launches overlap by the knob `pdl`",
             "gdc_wait": "nothing: a kernel waits for the one before it where it first reads",
+            "globaltimer": "read by one thread for the whole program; on the CPU the host's clock",
             "smid": "0 on the CPU",
         },
         missing=cuda.INSTEAD,

@@ -535,6 +535,34 @@ SPECIAL = {
 }  # fmt: skip
 
 
+@triton.jit
+def of_orders(n_ptr: Any, x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    n, x = tl.load(n_ptr + i), tl.load(x_ptr + i)
+    tl.store(out_ptr + i, libdevice.jn(n, x))
+    tl.store(out_ptr + N + i, libdevice.jn(n + 1, x))
+    tl.store(out_ptr + 2 * N + i, libdevice.yn(n, x))
+    tl.store(out_ptr + 3 * N + i, libdevice.yn(n + 1, x))
+
+
+def test_bessel_functions_of_any_order() -> None:
+    """By their Wronskian, J(n + 1)·Y(n) - J(n)·Y(n + 1) = 2 / (π·x) (DLMF 10.5.2), and by known numbers."""
+    n = np.array([0, 1, 2, 5, 5, 20, 20, 60, 3, -1], np.int32)
+    x = np.array([0.5, 2, 31, 0.1, 50, 3, 400, 55, -2, 2.0])
+    j, above, y, y_above = on_both(of_orders, np.zeros((4, 10)), n, x, N=10)
+    wronskian = (above * y - j * y_above)[:8]
+    np.testing.assert_allclose(wronskian, 2 / (np.pi * x[:8]), rtol=1e-9)
+    assert np.isnan(y[8]) and np.isnan(j[9]) and np.isnan(y[9])
+    np.testing.assert_allclose(j[8], -0.12894324947440205, rtol=1e-13)  # J(3, 2), odd
+    narrow = on_both(of_orders, np.zeros((4, 8), np.float32), n[:8], x[:8].astype(np.float32), N=8)
+    np.testing.assert_allclose(narrow[0], j[:8], rtol=2e-5, atol=1e-7)
+
+
+def test_an_order_is_an_integer() -> None:
+    with pytest.raises(CompileError, match="jn takes an integer"):
+        of_orders[(1,)](np.zeros(4, np.float32), np.zeros(4), np.zeros((4, 4)), N=4)
+
+
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_functions(name: str) -> None:
     fn, low, high = SPECIAL[name]

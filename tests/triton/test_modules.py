@@ -8,12 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import warploom.triton as triton
 import warploom.triton.language as tl
 import warploom.triton.profiler as proton
+from tests.eject.owned import owned
 from warploom.errors import CompileError
 from warploom.runtime.serve import SERVED, Served
 from warploom.triton.profiler import viewer
@@ -361,22 +363,64 @@ def test_an_approximate_reciprocal() -> None:
 
 def test_names_of_the_device_that_are_missing_say_what_to_write() -> None:
     @triton.jit
-    def bessel(out_ptr: Any) -> None:
-        tl.store(out_ptr, tl.extra.libdevice.jn(2, 1.0))
-
-    @triton.jit
     def decode(out_ptr: Any) -> None:
         tl.store(out_ptr, tl.extra.cuda.convert_custom_float8_sm80(1, tl.float16))
 
-    @triton.jit
-    def timed(out_ptr: Any) -> None:
-        tl.store(out_ptr, tl.extra.cuda.globaltimer())
+    with pytest.raises(CompileError) as e:
+        decode[(1,)](np.zeros(1, np.float32))
+    assert e.value.loc is not None and "by shifts" in str(e.value.help)
 
-    told = ((bessel, "recurrence from j0"), (decode, "by shifts"), (timed, "timeline"))
-    for kernel, advice in told:
-        with pytest.raises(CompileError) as e:
-            kernel[(1,)](np.zeros(1, np.float32))
-        assert e.value.loc is not None and advice in str(e.value.help)
+
+@triton.jit
+def timed_product(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, t_ptr: Any, K: Any, deadline: Any, M: tl.constexpr
+) -> None:
+    start = tl.extra.cuda.globaltimer()
+    i, k = tl.arange(0, M), tl.arange(0, 64)
+    acc = tl.zeros((M, M), tl.float32)
+    for at in range(0, K, 64):
+        a = tl.load(a_ptr + i[:, None] * K + (at + k)[None, :])
+        b = tl.load(b_ptr + i[None, :] * K + (at + k)[:, None])
+        acc = tl.dot(a, b, acc)
+        tl.store(t_ptr + 2 + at // 64, tl.extra.cuda.globaltimer())
+    waited = tl.extra.cuda.globaltimer()
+    while waited < start + deadline:
+        waited = tl.extra.cuda.globaltimer()
+    tl.store(c_ptr + i[:, None] * M + i[None, :], acc)
+    tl.store(t_ptr, start)
+    tl.store(t_ptr + 1, waited)
+
+
+@pytest.mark.parametrize("knobs", [{"num_consumer_groups": 2}, {"num_consumer_groups": 0}])
+def test_the_clock_is_read_where_it_stands_and_all_threads_agree(
+    knobs: dict[str, int], tmp_path: Path
+) -> None:
+    random = np.random.default_rng(3)
+    a, b = (random.standard_normal((128, 192)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    c, t = np.zeros((128, 128), np.float32), np.zeros(5, np.int64)
+    given = (a, b, c, t, 192, 1000)
+    compiled = timed_product.compile_for(*given, grid=(1,), M=128, **knobs)
+    assert compiled.cubin
+    assert compiled.cuda.count("= globaltimer();") == 4  # none merged, none twice
+    placed = compiled.ir["PLACED"]
+    by_one = [line for line in placed.splitlines() if "globaltimer" in line]
+    assert len(by_one) == placed.count("shared_put(") == 4, "each is read by one thread"
+
+    def run(launch: Any) -> None:
+        c[:], t[:] = 0, 0
+        launch()
+        times = [int(t[0]), *map(int, t[2:]), int(t[1])]
+        assert times == sorted(times) and len(set(times)) == 5
+        assert times[-1] - times[0] >= 1000
+        exact = a.astype(float) @ b.astype(float).T
+        np.testing.assert_allclose(c, exact, atol=1e-3)
+
+    run(lambda: timed_product[(1,)](*given, M=128))
+    run(lambda: compiled.simulate(*given, grid=(1,), seed=1))
+    with pytest.raises(CompileError, match="the same number for all CTAs"):
+        timed_product.compile_for(*given, grid=(1,), M=128, num_ctas=2)
+    script, _ = owned(compiled.eject(), tmp_path, (1,))
+    run(lambda: script(*given))
 
 
 def test_bytes_decode_as_the_advice_says() -> None:

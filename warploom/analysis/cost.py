@@ -50,7 +50,7 @@ _LANES: Rules[tuple[str, str]] = Rules(
     "which unit computes its elements, and so many a cycle",
     {
         **dict.fromkeys((Family.POINTWISE, Family.COMBINE, Family.ACCUMULATOR), _ALU),
-        **dict.fromkeys((*arith.SPECIAL, arith.div, arith.div_rn), _SFU),
+        **dict.fromkeys((*arith.SPECIAL, *arith.BESSEL, arith.div, arith.div_rn), _SFU),
         arith.cast: ("alu", "convert_lanes"),
         tile.arange: _ALU,
         tile.splat: _FREE,

@@ -300,7 +300,7 @@ RULES: Rules[Rule] = Rules(
     "which numbers does it make",
     {
         **dict.fromkeys((Family.ACCESS, Family.SHARED, Family.CHANNEL, Family.WAIT), _unknown),
-        **dict.fromkeys((Family.PLACE, Family.ISSUE, Family.ACCUMULATOR), _unknown),
+        **dict.fromkeys((Family.PLACE, Family.ISSUE, Family.ACCUMULATOR, Family.OUTPUT), _unknown),
         Family.COMBINE: _unknown,
         Family.MOVE: _same,
         **dict.fromkeys(
@@ -310,6 +310,7 @@ RULES: Rules[Rule] = Rules(
                 arith.div_rn,
                 arith.pow_,
                 arith.atan2,
+                *arith.BESSEL,
                 arith.decode,
                 arith.inline_asm,
             ),

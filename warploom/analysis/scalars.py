@@ -1,8 +1,8 @@
 """Numbers that side effects give: which ops run once, in the producer, so that all tasks know the result.
 
 Address arithmetic and loop control are replicated, so every task computes them for itself.  The result of an
-atomic, of a volatile load, or of a load from memory that the kernel writes can't be: the op runs once, in
-one task, and its result crosses to the others by a channel.
+atomic, of a volatile load, of the clock, or of a load from memory that the kernel writes can't be: the op
+runs once, in one task, and its result crosses to the others by a channel.
 
     t = tl.program_id(0)
     while t < tiles:                                 every task's condition depends on t
@@ -51,9 +51,10 @@ class Numbers:
 
     def gives(self, o: Op) -> bool:
         """Does o give a number that only whoever runs it knows, and that somebody needs?"""
-        if not is_on_numbers(o) or not any(self.structure.users.get(v) for v in o.results):
+        if not any(self.structure.users.get(v) for v in o.results):
             return False
-        return o.kind is tile.atomic or bool(o.attrs.get("volatile")) or o in self.aliased
+        by_address = o.kind is tile.atomic or o.attrs.get("volatile") or o in self.aliased
+        return o.kind is tile.globaltimer or bool(by_address and is_on_numbers(o))
 
     def family(self, base: int | None, ops: list[Op]) -> None:
         func = self.accesses.func

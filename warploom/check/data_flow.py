@@ -13,6 +13,7 @@ from warploom.ir.ops import cluster, control, smem, task, tile, tma
 _EXECUTORS = frozenset(
     {
         tile.program_id,
+        tile.globaltimer,
         task.replica_id,
         cluster.cta_id,
         cluster.cta_rank,

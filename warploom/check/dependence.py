@@ -367,7 +367,7 @@ class Dependence:
             return Source.NOTHING
         if o.kind in (tile.program_id, tile.num_programs):
             return Source.PROGRAM
-        if o.kind is tile.atomic:
+        if o.kind in (tile.atomic, tile.globaltimer):
             return Source.SHARED_WORD
         if o.kind is tile.load:
             written = any(a in self.written for a in self.arrays(o.operands[0]))

@@ -91,7 +91,12 @@ class Values:
             return find(behind[0], depth + 1) if behind else None
         match o.kind:
             case (
-                tile.program_id | task.replica_id | cluster.cta_rank | cluster.cta_id | tile.atomic
+                tile.program_id
+                | task.replica_id
+                | cluster.cta_rank
+                | cluster.cta_id
+                | tile.atomic
+                | tile.globaltimer
             ):
                 return _ZERO
             case tile.num_programs:

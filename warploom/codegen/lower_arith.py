@@ -95,6 +95,8 @@ def expression(kind: OpKind, elem: DType, x: str, y: str = "", *, nonzero: bool 
         return f"({c_type(elem)})({text})" if elem.bits < 32 and not real else text
     if kind in (arith.pow_, arith.atan2):
         return f"{kind.name}{'' if wide else 'f'}({x}, {y})"
+    if kind in arith.BESSEL:
+        return f"{kind.name}{'' if wide else 'f'}((int){paren(x)}, {y})"
     if kind is arith.div_rn:
         return f"{'__ddiv_rn' if wide else '__fdiv_rn'}({x}, {y})"
     if kind in (arith.minimum, arith.maximum):

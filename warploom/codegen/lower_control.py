@@ -209,6 +209,7 @@ def _in_clusters(what: str) -> Lowering:
 LOWER: dict[OpKind, Lowering] = {
     tile.program_id: _in_clusters("blockIdx"),
     tile.num_programs: _in_clusters("gridDim"),
+    tile.globaltimer: defined(lambda e, o: "globaltimer()"),
     control.for_: _for,
     control.while_: _while,
     control.if_: _if,

@@ -165,6 +165,12 @@ DEV void mbarrier_wait_bounded(u32 bar, u32 parity, const char* name, int index,
   }
 }
 
+DEV i64 globaltimer() {
+  i64 now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now) :: "memory");
+  return now;
+}
+
 // Measured builds: what happened, and the SM's clock, at byte `at` of the buffer; then down to the record before.
 // A thread whose `at` is a multiple of SIZE writes nothing: it doesn't record, or its records are full.
 template <int SIZE> DEV void stamp(u32* stamps, u32& at, u32 what) {

@@ -301,7 +301,7 @@ def _fast_div(x: Expressions, o: Op) -> str:
     return f"{call('fast_divmod', *map(x.full, o.operands))}[0]"
 
 
-@value(arith.div_rn, arith.pow_, arith.atan2)
+@value(arith.div_rn, arith.pow_, arith.atan2, *arith.BESSEL)
 def _function_of_two(x: Expressions, o: Op) -> str:
     return call(o.kind.name, *(e.text for e in x.spread(o, o.operands, strong=True)))
 
@@ -466,6 +466,11 @@ def _load(x: Expressions, o: Op) -> str:
             e = x.tight(v)
         parts.append(f"{name}={e.text}")
     return call("load", *parts, *keywords(o, "volatile", "cache_policy=eviction_policy"))
+
+
+@value(tile.globaltimer)
+def _globaltimer(x: Expressions, o: Op) -> str:
+    return call("globaltimer")
 
 
 @value(tile.atomic, says="fn sem")

@@ -378,6 +378,7 @@ class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, N
     static_assert = debug.static_assert
     device_assert = debug.device_assert
     device_print = debug.device_print
+    globaltimer = debug.globaltimer
 
 
 class Class(Instructions):

@@ -268,6 +268,8 @@ class Values:
     div_rn = with_out(elementwise.div_rn)
     pow = with_out(elementwise.pow_)
     atan2 = with_out(elementwise.atan2)
+    jn = with_out(elementwise.jn)
+    yn = with_out(elementwise.yn)
     fma = with_out(elementwise.fma)
     clip = with_out(elementwise.clamp)
     transpose = with_out(shapes.trans)

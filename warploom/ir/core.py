@@ -75,7 +75,7 @@ class Family(enum.Enum):
     SHARED = "reads or writes shared memory, and waits for what it reads"
     PLACE = "a part of memory, or what describes one: a view, a slot, a barrier"
     PROMISE = "says or checks that something holds"
-    OUTPUT = "prints, or writes down when it was there"
+    OUTPUT = "prints, tells the time, or writes down when it was there"
     CONTROL = "decides what runs"
     CHANNEL = "a step of the protocol of a channel"
     ACCUMULATOR = "begins a chain of products"

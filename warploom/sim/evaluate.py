@@ -120,6 +120,16 @@ def _by_math(
     return run
 
 
+def _of_order(fn: Callable[[int, float], float]) -> Fn:
+    """A function of a whole number and another one on arrays, in float64."""
+
+    def run(n: Any, x: Any) -> Any:
+        found = np.frompyfunc(lambda n, x: fn(int(n), float(x)), 2, 1)(n, x)
+        return np.asarray(found, np.float64).astype(np.asarray(x).dtype)[()]
+
+    return run
+
+
 def _round(x: Any) -> Any:
     whole = np.trunc(x)
     return whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(whole.dtype)
@@ -158,6 +168,8 @@ for _kind, _ints, _floats in (
     (arith.idiv, _quotient, None),
     (arith.pow_, np.power, None),
     (arith.atan2, np.arctan2, None),
+    (arith.jn, _of_order(special.bessel_jn), None),
+    (arith.yn, _of_order(special.bessel_yn), None),
     (arith.rem, _either(np.fmod, _remainder), np.fmod),
     (arith.minimum, _either(np.minimum, min), np.fmin),
     (arith.maximum, _either(np.maximum, max), np.fmax),

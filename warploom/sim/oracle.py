@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -338,6 +339,16 @@ def _program_id(p: _Program, o: Op) -> Any:
 @_effect(tile.num_programs)
 def _num_programs(p: _Program, o: Op) -> Any:
     return np.int32(p.grid[o.attrs["axis"]])
+
+
+@_effect(tile.globaltimer)
+def _globaltimer(p: _Program, o: Op) -> Any:
+    if not p.acts(o):  # replica 0 has read it
+        return p.shared.again()
+    now = np.int64(time.perf_counter_ns())
+    if p.is_once(o):
+        p.shared.numbers.append(now)
+    return now
 
 
 @_effect(task.replica_id)

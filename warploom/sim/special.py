@@ -96,6 +96,43 @@ def bessel_y(n: int, x: float) -> float:
     return float(waves - end / math.pi * tail)
 
 
+def bessel_jn(n: int, x: float) -> float:
+    """J of any order n; NaN where n < 0, as CUDA has it."""
+    if n < 2 or not math.isfinite(x):
+        return bessel_j(n, x) if n >= 0 else math.nan
+    size = abs(x)
+    sign = -1 if x < 0 and n % 2 else 1
+    if size > n:  # upwards, which is stable as long as the order is below x
+        below, found = bessel_j(0, size), bessel_j(1, size)
+        for k in range(1, n):
+            below, found = found, 2 * k / size * found - below
+        return sign * found
+    if not size or n * math.log(size / 2) - math.lgamma(n + 1) < -750:  # DLMF 10.14.4
+        return 0.0
+    # Downwards from an order that doesn't matter, and scaled: J_0 + 2·(J_2 + J_4 + …) = 1 (DLMF 10.12.4).
+    above, here, total, found = 0.0, 1e-300, 0.0, 0.0
+    for k in range(n + 40 + int(math.sqrt(40 * n)), 0, -1):
+        if k == n:
+            found = here
+        total += 2 * here * (k % 2 == 0)
+        above, here = here, 2 * k / size * here - above
+        if abs(here) > 1e250:
+            above, here, total, found = (v * 1e-250 for v in (above, here, total, found))
+    return sign * found / (total + here)
+
+
+def bessel_yn(n: int, x: float) -> float:
+    """Y of any order n, upwards from those of order 0 and 1; NaN where n < 0, as CUDA has it."""
+    if n < 2 or not 0 < x < math.inf:
+        return bessel_y(n, x) if n >= 0 else math.nan
+    below, found = bessel_y(0, x), bessel_y(1, x)
+    for k in range(1, n):
+        if math.isinf(found):
+            break
+        below, found = found, 2 * k / x * found - below
+    return found
+
+
 def bessel_i(n: int, x: float) -> float:
     """I of order n (DLMF 10.32.3)."""
     at, weights = _nodes(64 + 8 * int(math.sqrt(min(abs(x), 800))))

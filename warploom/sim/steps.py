@@ -5,6 +5,7 @@ Barriers: steps_sync.py.  What goes on by itself: steps_async.py, steps_copies.p
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,11 @@ def _program_id(a: Agent, o: Op) -> Any:
 @step(tile.num_programs)
 def _num_programs(a: Agent, o: Op) -> Any:
     return np.int32(a.cta.grid[o.attrs["axis"]])
+
+
+@step(tile.globaltimer)
+def _globaltimer(a: Agent, o: Op) -> Any:
+    return np.int64(time.perf_counter_ns())
 
 
 @step(cluster.cta_rank)

@@ -43,6 +43,13 @@ def multiple_of(input: Operand, values: Any) -> Tensor:
 
 
 @builtin
+def globaltimer() -> Tensor:
+    """Nanoseconds (i64) on a clock that all programs share, read after what stands before it was issued: by
+    one thread for the whole program (in scripts by each thread that is there).  On the CPU the host's."""
+    return current().emit(tile.globaltimer)
+
+
+@builtin
 def max_contiguous(input: Operand, values: Any) -> Tensor:
     """The input itself; contiguity is derived from the index arithmetic."""
     return _hint(input, values, "max_contiguous' length")

@@ -384,6 +384,24 @@ pow_ = _function_of_two(arith.pow_)
 atan2 = _function_of_two(arith.atan2)
 
 
+def _bessel(kind: OpKind) -> Callable[[Operand, Operand], Tensor]:
+    def function(n: Operand, x: Operand) -> Tensor:
+        emitter = current()
+        order, value = emitter.broadcast(n, x)
+        if emitter.number(value) not in (f32, f64) or not emitter.number(order).is_int:
+            told = f"{kind.name} takes an integer and an f32 or f64, found {describe(n)} and {describe(x)}"
+            refuse("math-dtype", told, "cast the operands first, as in x.to(tl.float32)")
+        return emitter.emit(kind, emitter.cast(order, emitter.number(value)), value)
+
+    first = kind.doc.partition(" of x.")[0]
+    return named(
+        kind.name, f"{first} of order n, an integer, of x (f32, f64); NaN for n < 0.", function
+    )
+
+
+jn, yn = _bessel(arith.jn), _bessel(arith.yn)
+
+
 @method
 def abs(x: Operand) -> Tensor:
     """|x|; of an unsigned integer x itself."""

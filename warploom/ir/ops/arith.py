@@ -128,6 +128,13 @@ pow_ = _binary("pow", "x to the power of y (floats).", _float)
 atan2 = _binary(
     "atan2", "The angle of the point (y, x), in radians: its first operand is y.", _float
 )
+jn = _binary(
+    "jn", "Bessel function of the first kind of x.  Its first operand is the order: whole.", _float
+)
+yn = _binary(
+    "yn", "Bessel function of the second kind of x.  Its first operand is the order: whole.", _float
+)
+BESSEL = (jn, yn)
 minimum = _binary(
     "minimum",
     "The smaller; on floats a NaN operand gives the other one (as PTX min, Triton's default).",
@@ -351,7 +358,7 @@ NOT_FOLDED = frozenset((addptr, bitcast, inline_asm, int_to_ptr, ptr_to_int))  #
 UNARY: frozenset[OpKind] = frozenset((neg, abs_, not_, *MATH))
 COMPARE: frozenset[OpKind] = frozenset((lt, le, gt, ge, eq, ne))
 BINARY: frozenset[OpKind] = COMPARE | {
-    add, sub, mul, div, div_rn, idiv, rem, pow_, atan2, minimum, maximum, and_, or_, xor, shl, shr,
+    add, sub, mul, div, div_rn, idiv, rem, pow_, atan2, jn, yn, minimum, maximum, and_, or_, xor, shl, shr,
 }  # fmt: skip
 ELEMENTWISE: frozenset[OpKind] = frozenset(
     k for k in KINDS.values() if k.family is Family.POINTWISE

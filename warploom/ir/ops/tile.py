@@ -34,6 +34,7 @@ from warploom.ir.types import (
     i1,
     i8,
     i32,
+    i64,
     like,
     shape_of,
     spreads,
@@ -55,6 +56,12 @@ def num_programs(*, axis: int) -> Scalar:
     """Size of the grid along an axis."""
     require(axis in (0, 1, 2), f"a grid has axes 0, 1 and 2, not {axis}", "program-axis")
     return Scalar(i32)
+
+
+@op(Family.OUTPUT, effect=Effect.SYNC)
+def globaltimer() -> Scalar:
+    """The GPU's clock in nanoseconds (i64), read where it stands; on the CPU the host's."""
+    return Scalar(i64)
 
 
 # ---- along which axes of the operands an axis of the result lies (OpKind.axes)

@@ -10,7 +10,7 @@ after:   group_sync()                                  all have read the number 
          group_sync()
          %n = shared_get(%numbers)
 
-Atomics and volatile loads on numbers run once.  Of several replicas the first runs them.
+Atomics and volatile loads on numbers, and the clock, are read once.  Of several replicas the first runs them.
 """
 
 from __future__ import annotations
@@ -75,8 +75,10 @@ class _Sharer:
         return Region(r.params, tuple(b.ops))
 
     def is_shared(self, o: Op) -> bool:
-        if not is_on_numbers(o) or not any(v in self.used for v in o.results):
+        if not any(v in self.used for v in o.results):
             return False
+        if not is_on_numbers(o):
+            return o.kind is tile.globaltimer
         several = self.warps * self.replicas > 1
         return (o.kind is tile.atomic and several) or bool(o.attrs.get("volatile"))
 

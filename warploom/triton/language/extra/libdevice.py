@@ -17,6 +17,7 @@ from warploom.ir.types import f32, f64, i8, i16, i32, i64, u32, u64
 
 pow = elementwise.pow_
 atan2 = elementwise.atan2
+jn, yn = elementwise.jn, elementwise.yn
 _one = elementwise.FUNCTIONS
 globals().update(_one)
 
@@ -475,12 +476,6 @@ def rcp64h(x: Operand) -> Tensor:
     bits = calc("&", elementwise.to(near, i64, bitcast=True), -1 << 32)
     return elementwise.to(bits, f64, bitcast=True)
 
-
-# Of names that are not here, what to write.
-INSTEAD = {
-    "jn": "write the recurrence from j0 and j1",
-    "yn": "write the recurrence from y0 and y1",
-}
 
 __all__ = [
     name

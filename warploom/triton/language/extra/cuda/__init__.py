@@ -4,6 +4,7 @@ import sys
 
 from warploom.frontend.coerce import Tensor, current
 from warploom.frontend.language.core import Constexpr, builtin
+from warploom.frontend.language.debug import globaltimer
 from warploom.frontend.targeted import KNOBS
 from warploom.ir.ops import arith
 from warploom.ir.types import i32
@@ -12,6 +13,7 @@ from warploom.triton.language.extra import libdevice
 __all__ = [
     "gdc_launch_dependents",
     "gdc_wait",
+    "globaltimer",
     "libdevice",
     "num_threads",
     "num_warps",
@@ -23,7 +25,6 @@ _BYTES = "load bytes b as tl.uint8, and take them apart by shifts: see tl.float8
 INSTEAD = {
     "convert_custom_float8_sm70": _BYTES,
     "convert_custom_float8_sm80": _BYTES,
-    "globaltimer": "time launches on the host, or `compiled.timeline(…, measured=True)`",
 }
 
 sys.modules[f"{__name__}.libdevice"] = libdevice
