@@ -51,10 +51,12 @@ MODULES = {
     ),
     "tilus.utils": Module(
         "benchmark_func cdiv dtype_from_torch dtype_to_torch floor_log2 gcd idiv lcm nbytes_from_nbits prod",
+        different={
+            "parallel_imap": "by threads: compiling releases the GIL",
+            "parallel_map": "by threads: compiling releases the GIL",
+        },
         missing={
             "clear_cache": "delete the folder that WARPLOOM_CACHE names",
-            "parallel_imap": "concurrent.futures does it: compiling releases the GIL",
-            "parallel_map": "concurrent.futures does it: compiling releases the GIL",
         },
     ),
     "tilus.testing": Module(
@@ -67,19 +69,15 @@ MODULES = {
             "bench_repeat": "nothing: schedules race until one is known to be the fastest",
             "bench_warmup": "nothing: schedules race until one is known to be the fastest",
             "cache_dir": "sets WARPLOOM_CACHE",
+            "get_option": "what was set here or in the environment, else Warploom's own default",
             "parallel_workers": "nothing: schedules are compiled on as many threads as there are cores",
         },
-        missing={"get_option": "`warploom doctor` shows the options"},
     ),
     "tilus.ir.layout": Module(
-        "RegisterLayout auto_local_spatial column_local column_spatial compose flatten local permute "
-        "reduce register_layout replicated spatial squeeze unsqueeze",
+        "RegisterLayout auto_local_spatial column_local column_spatial compose concat divide flatten "
+        "left_divide local permute reduce register_layout replicated reshape spatial squeeze unsqueeze",
         different={"SharedLayout": "made by self.cuda.swizzled_shared_layout"},
         missing={
-            "concat": "multiply layouts: spatial(8, 4).local(1, 2)",
-            "divide": "keep the factors: layouts are products",
-            "left_divide": "keep the factors: layouts are products",
-            "reshape": "flatten, or RegisterLayout with its modes",
             **{
                 f"{kind}_{name}": "views and shared tensors say how they lie"
                 for kind, name in (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from warploom.layout import mma_acc
@@ -14,8 +16,12 @@ from warploom.layout.modes import (
     column_local,
     column_spatial,
     compose,
+    concat,
+    divide,
+    left_divide,
     local,
     reduce,
+    reshape,
     spatial,
 )
 
@@ -96,3 +102,65 @@ def test_the_accumulator_of_mma_sync() -> None:
 def test_what_is_no_layout(make: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("shape", [(512,), (2, 16, 16), (64, 2, 4), (1, 128, 4)])
+def test_a_reshaped_layout_holds_the_same_elements(shape: tuple[int, ...]) -> None:
+    x = local(1, 2).column_spatial(2, 2).local(2, 1).spatial(8, 4).local(1, 1)
+    assert x.size == 512
+    found, was = held(reshape(x, shape)), held(x)
+    assert found.keys() == was.keys()
+    for at, c in was.items():
+        assert np.ravel_multi_index(found[at], shape) == np.ravel_multi_index(c, x.shape)
+    assert held(reshape(reshape(x, shape), x.shape)) == was
+
+
+def test_a_concatenated_layout_has_both_tiles_axes() -> None:
+    x, y = column_spatial(2, 4).local(1, 2), spatial(8).local(2)
+    found = concat(x, y)
+    assert found.shape == (2, 8, 16)
+    outer, inner = held(x), held(y)
+    assert held(found) == {
+        (t * 8 + u, r * 2 + s): outer[t, r] + inner[u, s]
+        for (t, r), (u, s) in itertools.product(outer, inner)
+    }
+
+
+FACTORS = {
+    "warps of lanes": (local(1, 2).spatial(2, 2), spatial(8, 4).local(1, 2)),
+    "columns": (column_spatial(2, 3), column_local(2, 2).spatial(4, 8)),
+    "no power of two": (local(3, 1).spatial(2, 2), local(3, 5).spatial(4, 8)),
+    "replicated": (reduce(spatial(2, 2, 2), dims=[2]), reduce(spatial(4, 2, 8), dims=[1])),
+    "modes that merge": (spatial(4, 2), spatial(8, 1).local(1, 4)),
+    "nothing left": (local(1, 1), spatial(4, 8)),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_quotients_of_a_product_are_its_factors(name: str) -> None:
+    outer, inner = FACTORS[name]
+    product = held(outer * inner)
+    assert held(divide(outer * inner, inner) * inner) == product
+    assert held(outer * left_divide(outer * inner, outer)) == product
+    assert held(divide(outer * inner, inner)) == held(outer)
+    assert held(left_divide(outer * inner, outer)) == held(inner)
+
+
+NO_QUOTIENTS = [
+    lambda: divide(spatial(8, 4), column_spatial(4, 4)),
+    lambda: divide(spatial(8, 4), local(2, 1)),
+    lambda: divide(spatial(8, 4), spatial(3, 4)),
+    lambda: divide(local(2, 1).spatial(4, 4), local(2, 1)),
+    lambda: left_divide(spatial(8, 4), column_spatial(2, 2)),
+    lambda: left_divide(spatial(8, 4).local(1, 2), local(1, 2)),
+]
+
+
+@pytest.mark.parametrize("make", NO_QUOTIENTS)
+def test_what_is_no_product_has_no_quotient(make: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"is no product|do not divide"):
+        make()
+    with pytest.raises(ValueError, match="as one of"):
+        reshape(spatial(8, 4), (16,))
+    with pytest.raises(ValueError, match="do not divide"):
+        reshape(local(3, 1).spatial(4, 8), (8, 12))

@@ -1,12 +1,13 @@
 """tilus.utils and tilus.testing, without a kernel."""
 
+import threading
 import unittest
 
 import pytest
 
 import warploom.language as tl
 from warploom.errors import LaunchError
-from warploom.tilus import utils
+from warploom.tilus import option, utils
 from warploom.tilus.testing import requires
 
 
@@ -52,3 +53,34 @@ def test_tests_are_skipped_without_their_gpu() -> None:
         needs_another_chip()
     with pytest.raises(AttributeError, match=r"write requires\.nvgpu_sm90"):
         _ = requires.amdgpu_gfx942
+
+
+def test_jobs_in_parallel_keep_their_order() -> None:
+    both = threading.Barrier(2, timeout=10)  # passes where two run at once
+
+    def job(n: int) -> int:
+        both.wait()
+        return n * n
+
+    assert utils.parallel_map(job, range(6), num_workers=2) == [0, 1, 4, 9, 16, 25]
+    results = utils.parallel_imap(lambda n: 6 // n, [2, 0])
+    assert next(results) == 3
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_options_are_told_as_they_were_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(option, "_kept", dict(option._kept))
+    monkeypatch.setenv("WARPLOOM_DUMP", "")
+    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+    assert option.get_option("cache_dir") == "off" and not option.get_option("debug.dump_ir")
+    option.cache_dir("/somewhere")
+    option.debug.dump_ir()
+    option.debug.disable_ptxas_opt()
+    for n, name in enumerate(("parallel_workers", "bench_warmup", "bench_repeat"), 3):
+        getattr(option, name)(n)
+        assert option.get_option(name) == n
+    assert option.get_option("cache_dir") == "/somewhere" and option.get_option("debug.dump_ir")
+    assert option.get_option("debug.disable_ptxas_opt")
+    with pytest.raises(LaunchError, match="no option 'depth'"):
+        option.get_option("depth")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from warploom.layout.linear import LANE_BITS, Layout, Vector
 
@@ -252,3 +253,118 @@ def unsqueeze(layout: RegisterLayout, dims: Sequence[int]) -> RegisterLayout:
     """With axes of size 1, numbered in the result."""
     left, rank = iter(layout.shape), len(layout.shape) + len(dims)
     return _under(layout, [1 if a in dims else next(left) for a in range(rank)])
+
+
+def concat(lhs: RegisterLayout, rhs: RegisterLayout) -> RegisterLayout:
+    """The axes of both: every element of lhs's tile a whole tile of rhs, along axes of its own."""
+    outer = _under(lhs, (*lhs.shape, *[1] * len(rhs.shape)))
+    return outer * _under(rhs, (*[1] * len(lhs.shape), *rhs.shape))
+
+
+def reshape(layout: RegisterLayout, shape: Sequence[int]) -> RegisterLayout:
+    """The same elements, in row-major order, under another shape.  Raises ValueError where an axis of it
+    would end within a mode that it does not divide, and where the sizes differ."""
+    if math.prod(shape) != layout.size:
+        raise ValueError(f"a layout of {layout.shape} as one of {tuple(shape)}")
+    return _under(_cut(_merged(layout), shape)[0], shape)
+
+
+def divide(lhs: RegisterLayout, rhs: RegisterLayout) -> RegisterLayout:
+    """The layout x with x * rhs = lhs.  Raises ValueError where there is none."""
+    return _quotient(lhs, rhs, is_outer=False)
+
+
+def left_divide(layout: RegisterLayout, lhs_divisor: RegisterLayout) -> RegisterLayout:
+    """The layout x with lhs_divisor * x = layout.  Raises ValueError where there is none."""
+    return _quotient(layout, lhs_divisor, is_outer=True)
+
+
+def _quotient(layout: RegisterLayout, by: RegisterLayout, is_outer: bool) -> RegisterLayout:
+    """What `by` has to be multiplied with for `layout`: from the left (is_outer) or from the right."""
+    failed = ValueError(f"{layout} is no product with {by}")
+    by = _under(by, (*[1] * (len(layout.shape) - len(by.shape)), *by.shape))
+    if len(layout.shape) != len(by.shape) or any(map(int.__mod__, layout.shape, by.shape)):
+        raise failed
+    shape = tuple(map(int.__floordiv__, layout.shape, by.shape))
+    whole, by = _merged(layout), _merged(by)
+    wanted: list[int] = []  # sizes of modes, of each axis those of `by` and what is left
+    rest: set[int] = set()  # of these, what is left
+    for n, group in zip(shape, by.axes, strict=True):
+        sizes = [by.mode_shape[m] for m in group]
+        rest.add(len(wanted) + (len(sizes) if is_outer else 0))
+        wanted += [*sizes, n] if is_outer else [n, *sizes]
+    cut, owners = _cut(whole, wanted)
+    kept = [m for m, owner in enumerate(owners) if owner in rest]
+    number = {m: i for i, m in enumerate(kept)}
+
+    def left(modes: tuple[int, ...], taken: tuple[int, ...]) -> tuple[int, ...]:
+        part = modes[len(taken) :] if is_outer else modes[: len(modes) - len(taken)]
+        if any(m >= 0 and m not in number for m in part):
+            raise failed
+        return tuple(number.get(m, m) for m in part)
+
+    spatial_modes = left(cut.spatial_modes, by.spatial_modes)
+    local_modes = left(cut.local_modes, by.local_modes)
+    if sorted(m for m in (*spatial_modes, *local_modes) if m >= 0) != list(range(len(kept))):
+        raise failed
+    found = RegisterLayout(
+        shape, tuple(cut.mode_shape[m] for m in kept), spatial_modes, local_modes
+    )
+    if _merged(by * found if is_outer else found * by) != whole:
+        raise failed
+    return found
+
+
+def _cut(layout: RegisterLayout, sizes: Sequence[int]) -> tuple[RegisterLayout, list[int]]:
+    """The same layout, its modes cut where numbers of these sizes end that make up its size, the first the
+    most significant; and to which of the sizes each mode belongs.  Raises ValueError where one can't be."""
+    pieces: dict[int, list[int]] = {}
+    owners: list[int] = []
+    at, room = len(sizes), 1
+    for m in reversed(range(len(layout.mode_shape))):
+        left, pieces[m] = layout.mode_shape[m], []
+        while left > 1:
+            while room == 1:
+                at -= 1
+                room = sizes[at]
+            n = min(left, room)
+            if left % n or room % n:
+                raise ValueError(f"{layout} has a mode that {sizes[at]} elements do not divide")
+            pieces[m].insert(0, n)
+            owners.insert(0, at)
+            left, room = left // n, room // n
+    number: dict[int, range] = {}
+    for m in range(len(layout.mode_shape)):
+        first = sum(map(len, number.values()))
+        number[m] = range(first, first + len(pieces[m]))
+
+    def renamed(modes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(x for m in modes for x in number.get(m, (m,)))
+
+    mode_shape = tuple(n for m in number for n in pieces[m])
+    spatial_modes, local_modes = renamed(layout.spatial_modes), renamed(layout.local_modes)
+    return RegisterLayout(layout.shape, mode_shape, spatial_modes, local_modes), owners
+
+
+def _merged(layout: RegisterLayout) -> RegisterLayout:
+    """The same layout of as few modes as can be."""
+    groups = (layout.spatial_modes, layout.local_modes)
+    follows = {b: a for modes in groups for a, b in pairwise(modes) if a >= 0}
+    kept: list[int] = []
+    sizes: list[int] = []
+    for axis in layout.axes:
+        for m in axis:
+            if m != axis[0] and follows.get(m) == m - 1:
+                sizes[-1] *= layout.mode_shape[m]
+            else:
+                kept.append(m)
+                sizes.append(layout.mode_shape[m])
+    number = {m: i for i, m in enumerate(kept)}
+    spatial_modes: list[int] = []
+    for m in layout.spatial_modes:
+        if m < 0 and spatial_modes and spatial_modes[-1] < 0:
+            spatial_modes[-1] *= -m
+        elif m < 0 or m in number:
+            spatial_modes.append(number.get(m, m))
+    local_modes = tuple(number[m] for m in layout.local_modes if m in number)
+    return RegisterLayout(layout.shape, tuple(sizes), tuple(spatial_modes), local_modes)

@@ -6,16 +6,18 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from warploom.errors import LaunchError
 from warploom.ir.types import DType
 from warploom.language import cdiv
+from warploom.tilus.option import get_option
 
 __all__ = [
     "benchmark_func", "cdiv", "dtype_from_torch", "dtype_to_torch", "floor_log2", "gcd", "idiv", "lcm",
-    "nbytes_from_nbits", "prod",
+    "nbytes_from_nbits", "parallel_imap", "parallel_map", "prod",
 ]  # fmt: skip
 
 L2_BYTES = 128 << 20  # more than any L2 has
@@ -124,3 +126,23 @@ def _names() -> dict[str, DType]:
     own = ("float64", "float32", "bfloat16", "float16", *_TORCH)
     ints = (f"{u}int{n}" for n in (8, 16, 32, 64) for u in ("", "u"))
     return {_TORCH.get(name, name): getattr(tl, name) for name in (*own, *ints)}
+
+
+def parallel_imap(
+    func: Callable[[Any], Any], jobs: Iterable[Any], num_workers: int | None = None
+) -> Iterator[Any]:
+    """func of each of the jobs, in their order, by `num_workers` threads (compiling releases the GIL; without
+    a number as many as `option.parallel_workers` says).  What a job raises is raised where its result comes.
+
+    >>> list(parallel_imap(abs, [1, -2]))
+    [1, 2]
+    """
+    with ThreadPoolExecutor(num_workers or get_option("parallel_workers")) as workers:
+        yield from workers.map(func, jobs)
+
+
+def parallel_map(
+    func: Callable[[Any], Any], jobs: Iterable[Any], num_workers: int | None = None
+) -> list[Any]:
+    """`parallel_imap`, all of it."""
+    return list(parallel_imap(func, jobs, num_workers))
