@@ -8,9 +8,20 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 from warploom.layout.linear import LANE_BITS, NAMED, Layout, Vector, parse_shape
+
+
+def along(axis: int, n: int, rank: int) -> Vector:
+    """The vector of n on one axis."""
+    return tuple(n if a == axis else 0 for a in range(rank))
+
+
+def doubled(v: Vector, count: int) -> list[Vector]:
+    """v, 2·v, 4·v, …: what bits of a number up to count, a power of two, stand for."""
+    return [tuple(x << i for x in v) for i in range(int(math.log2(count)))]
 
 
 @lru_cache(maxsize=256)
@@ -22,16 +33,9 @@ def wgmma_acc(shape: tuple[int, ...]) -> Layout:
     16-bit types, (M, K): its 8 registers of a K step of 16 stand in this order.  Raises ValueError on
     other shapes.
     """
-    m, n = shape
-    if m % 64 or n % 8 or m < 64 or n < 8:
-        raise ValueError(f"no wgmma accumulator is {m}x{n}")
-    return Layout(
-        shape,
-        reg=((0, 1), (8, 0)),
-        lane=((0, 2), (0, 4), (1, 0), (2, 0), (4, 0)),
-        warp=((16, 0), (32, 0)),
-        repeats=_repeats((1, n // 8, 8), (0, m // 64, 64)),
-    )
+    if not _is_whole(shape, 8):
+        raise ValueError(f"no wgmma accumulator is {_dims(shape)}")
+    return _fragment(shape, 2)
 
 
 @lru_cache(maxsize=256)
@@ -42,26 +46,26 @@ def wgmma_a(shape: tuple[int, ...], bits: int) -> Layout:
     column 4·(l mod 4) + i mod 4 + 16·(i/8).  32 bits: row 16·w + l/4 + 8·(i mod 2), column l mod 4 + 4·(i/2).
     Raises ValueError on other shapes and sizes.
     """
-    m, k = shape
     if bits == 16:
         return wgmma_acc(shape)
-    step = 256 // bits if bits in (8, 32) else 0
-    if not step or m % 64 or k % step or m < 64 or k < step:
-        raise ValueError(f"no wgmma A operand is {m}x{k} of {bits} bits")
-    if bits == 32:
-        return Layout(
-            shape,
-            reg=((8, 0), (0, 4)),
-            lane=((0, 1), (0, 2), (1, 0), (2, 0), (4, 0)),
-            warp=((16, 0), (32, 0)),
-            repeats=_repeats((1, k // 8, 8), (0, m // 64, 64)),
-        )
+    if bits not in (8, 32) or not _is_whole(shape, 256 // bits):
+        raise ValueError(f"no wgmma A operand is {_dims(shape)} of {bits} bits")
+    return _fragment(shape, 32 // bits)
+
+
+def _is_whole(shape: tuple[int, ...], columns: int) -> bool:
+    """Do instructions of 64 rows and so many columns fill a shape?"""
+    return len(shape) == 2 and shape[0] % 64 == shape[1] % columns == 0 < min(shape)
+
+
+def _fragment(shape: tuple[int, ...], word: int) -> Layout:
+    """What a warp group's registers of 32 bits hold, `word` elements each."""
     return Layout(
         shape,
-        reg=((0, 1), (0, 2), (8, 0)),
-        lane=((0, 4), (0, 8), (1, 0), (2, 0), (4, 0)),
+        reg=(*doubled((0, 1), word), (8, 0)),
+        lane=((0, word), (0, 2 * word), (1, 0), (2, 0), (4, 0)),
         warp=((16, 0), (32, 0)),
-        repeats=_repeats((1, k // 16, 16), (0, m // 64, 64)),
+        repeats=_repeats((1, shape[1] // (4 * word), 4 * word), (0, shape[0] // 64, 64)),
     )
 
 
@@ -88,7 +92,7 @@ def blocked(shape: tuple[int, ...], inner: int, vector: int, warps: int) -> Layo
         vectors: list[Vector] = []
 
         def take(axis: int) -> None:
-            vectors.append(tuple(covered[axis] if a == axis else 0 for a in range(rank)))
+            vectors.append(along(axis, covered[axis], rank))
             covered[axis] *= 2
 
         for axis in axes:  # evenly first
@@ -104,13 +108,10 @@ def blocked(shape: tuple[int, ...], inner: int, vector: int, warps: int) -> Layo
         vectors += [(0,) * rank] * (bits - len(vectors))
         return vectors
 
-    unit = [
-        tuple((1 << i) if a == inner else 0 for a in range(rank))
-        for i in range(vector.bit_length() - 1)
-    ]
     lane = spread(LANE_BITS, order)
     warp = spread(warps.bit_length() - 1, order[1:] + order[:1])
     repeats = _repeats(*((a, math.ceil(shape[a] / covered[a]), covered[a]) for a in order))
+    unit = doubled(along(inner, 1, rank), vector)
     return Layout(shape, tuple(unit), tuple(lane), tuple(warp), repeats)
 
 
@@ -141,17 +142,13 @@ def along_axis(
     threads: list[Vector] = []
     for at in order:
         while len(threads) < bits and covered[at] < shape[at]:
-            threads.append(tuple(covered[at] if a == at else 0 for a in range(rank)))
+            threads.append(along(at, covered[at], rank))
             covered[at] *= 2
     run = shape[axis] >> (bits - len(threads))
     if not run:
         return None
-    for bit in range(bits - len(threads)):
-        threads.append(tuple(run << bit if a == axis else 0 for a in range(rank)))
-    unit = [
-        tuple(1 << i if a == inner else 0 for a in range(rank))
-        for i in range(vector.bit_length() - 1)
-    ]
+    threads += doubled(along(axis, run, rank), 1 << (bits - len(threads)))
+    unit = doubled(along(inner, 1, rank), vector)
     repeats = _repeats((axis, run, 1), *((a, shape[a] // covered[a], covered[a]) for a in order))
     return Layout(
         shape, tuple(unit), tuple(threads[:LANE_BITS]), tuple(threads[LANE_BITS:]), repeats
@@ -192,46 +189,43 @@ def transposing(shape: tuple[int, ...], itemsize: int, inner: int, warps: int) -
 
 def _transposing_bytes(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
     other = 1 - inner
-
-    def at(axis: int, n: int) -> Vector:
-        return tuple(n if a == axis else 0 for a in range(2))
-
-    covered = {inner: 16, other: 16}
-    if len(shape) != 2 or any(shape[a] % n for a, n in covered.items()):
+    if any(n % 16 for n in shape):
         return None
-    spread: list[Vector] = []
-    while 1 << len(spread) < warps:
-        fits = [a for a in (other, inner) if shape[a] % (2 * covered[a]) == 0]
-        if not fits:
-            return None
-        spread.append(at(fits[0], covered[fits[0]]))
-        covered[fits[0]] *= 2
-    lanes = (at(inner, 4), at(inner, 8), at(other, 2), at(other, 4), at(other, 8 + 1))
-    repeats = _repeats(*((a, shape[a] // covered[a], covered[a]) for a in (inner, other)))
-    reg = (at(inner, 1), at(inner, 2), at(other, 1))
-    return Layout(shape, reg, lanes, tuple(spread), repeats)
+    lanes = [*(along(inner, n, 2) for n in (4, 8)), *(along(other, n, 2) for n in (2, 4, 8 + 1))]
+    reg = along(inner, 1, 2), along(inner, 2, 2), along(other, 1, 2)
+    return _shared_out(shape, reg, lanes, 16, inner, LANE_BITS + (warps - 1).bit_length())
 
 
 def _transposing_words(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
     other = 1 - inner
-
-    def at(axis: int, n: int) -> Vector:
-        return tuple(n if a == axis else 0 for a in range(2))
-
     if any(n % 4 for n in shape):
         return None
     units = [n for n in (4, 8, 16) if all(size % (2 * n) == 0 for size in shape)]
-    vectors = [*((n, n) for n in units), *(at(other, n) for n in units)]
-    covered = dict.fromkeys((inner, other), 4 << len(units))
-    while len(vectors) < LANE_BITS + warps.bit_length() - 1:
-        fits = [a for a in (other, inner) if shape[a] % (2 * covered[a]) == 0]
+    vectors = [*((n, n) for n in units), *(along(other, n, 2) for n in units)]
+    reg = tuple(along(a, n, 2) for a in (inner, other) for n in (1, 2))
+    bits = LANE_BITS + warps.bit_length() - 1
+    return _shared_out(shape, reg, vectors, 4 << len(units), inner, bits)
+
+
+def _shared_out(
+    shape: tuple[int, ...],
+    reg: tuple[Vector, ...],
+    threads: list[Vector],
+    size: int,
+    inner: int,
+    bits: int,
+) -> Layout | None:
+    """A layout in which `threads` share squares of this size, and so many bits of their number more of them,
+    evenly; None where that can't be."""
+    covered = {inner: size, 1 - inner: size}
+    while len(threads) < bits:
+        fits = [a for a in (1 - inner, inner) if shape[a] % (2 * covered[a]) == 0]
         if not fits:
             return None
-        vectors.append(at(fits[0], covered[fits[0]]))
+        threads = [*threads, along(fits[0], covered[fits[0]], 2)]
         covered[fits[0]] *= 2
-    repeats = _repeats(*((a, shape[a] // covered[a], covered[a]) for a in (inner, other)))
-    reg = (at(inner, 1), at(inner, 2), at(other, 1), at(other, 2))
-    return Layout(shape, reg, tuple(vectors[:LANE_BITS]), tuple(vectors[LANE_BITS:]), repeats)
+    repeats = _repeats(*((a, shape[a] // n, n) for a, n in covered.items()))
+    return Layout(shape, reg, tuple(threads[:LANE_BITS]), tuple(threads[LANE_BITS:]), repeats)
 
 
 # ---- short forms
@@ -243,20 +237,12 @@ def _dims(shape: tuple[int, ...]) -> str:
 
 def is_wgmma_acc(x: Layout) -> bool:
     """Is x what `wgmma_acc` gives for its shape?"""
-    m, n = x.shape if len(x.shape) == 2 else (0, 0)
-    fits = x.warps == 4 and m >= 64 and n >= 8 and m % 64 == 0 and n % 8 == 0
-    return fits and x == wgmma_acc(x.shape)
+    return _recognise(x, 8, wgmma_acc) is not None
 
 
-def _recognise_acc(x: Layout) -> str | None:
-    return _dims(x.shape) if is_wgmma_acc(x) else None
-
-
-def _recognise_a(x: Layout, bits: int) -> str | None:
-    m, k = x.shape if len(x.shape) == 2 else (0, 0)
-    step = 256 // bits
-    fits = x.warps == 4 and m >= 64 and k >= step and m % 64 == 0 and k % step == 0
-    return _dims(x.shape) if fits and x == wgmma_a(x.shape, bits) else None
+def _recognise(x: Layout, columns: int, made: Callable[[tuple[int, ...]], Layout]) -> str | None:
+    fits = x.warps == 4 and _is_whole(x.shape, columns)
+    return _dims(x.shape) if fits and x == made(x.shape) else None
 
 
 def _parse_blocked(text: str) -> Layout:
@@ -277,7 +263,13 @@ def _recognise_blocked(x: Layout) -> str | None:
     return None
 
 
-NAMED["wgmma_acc"] = (lambda text: wgmma_acc(parse_shape(text)), _recognise_acc)
-NAMED["wgmma_a8"] = (lambda text: wgmma_a(parse_shape(text), 8), lambda x: _recognise_a(x, 8))
-NAMED["wgmma_a32"] = (lambda text: wgmma_a(parse_shape(text), 32), lambda x: _recognise_a(x, 32))
+for _name, _columns, _made in (
+    ("wgmma_acc", 8, wgmma_acc),
+    ("wgmma_a8", 32, partial(wgmma_a, bits=8)),
+    ("wgmma_a32", 8, partial(wgmma_a, bits=32)),
+):
+    NAMED[_name] = (
+        lambda text, made=_made: made(parse_shape(text)),  # type: ignore[misc]
+        partial(_recognise, columns=_columns, made=_made),
+    )
 NAMED["blocked"] = (_parse_blocked, _recognise_blocked)

@@ -17,6 +17,7 @@ import itertools
 import math
 from functools import lru_cache
 
+from warploom.layout.atoms import doubled
 from warploom.layout.linear import Layout, Vector
 
 ROWS, COLUMNS, K_BYTES = 16, 8, 32  # of one instruction
@@ -66,7 +67,7 @@ def mma_acc(shape: tuple[int, ...], grid: tuple[int, ...], warps: int) -> Layout
     step = wide * _two_part(n // wide // columns)
     if columns > 1:
         step = min(step, max(COLUMNS, 4 * COLUMNS // columns))
-    warp = [*_doubled((high, 0), rows), *_doubled((0, step), columns)]
+    warp = [*doubled((high, 0), rows), *doubled((0, step), columns)]
     warp += [(0, 0)] * ((warps // (rows * columns * count)).bit_length() - 1)
     at = len(batch)
     repeats = (
@@ -82,7 +83,7 @@ def mma_acc(shape: tuple[int, ...], grid: tuple[int, ...], warps: int) -> Layout
             (*zero, row % high, column % wide)
             for row, column in ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
         ),
-        warp=(*_doubled((1, 0, 0), count), *((*zero, *v) for v in warp)),
+        warp=(*doubled((1, 0, 0), count), *((*zero, *v) for v in warp)),
         repeats=tuple(r for r in repeats if r[1] > 1),
     )
 
@@ -170,8 +171,8 @@ def fma_acc(shape: tuple[int, ...], adjacent: tuple[bool, bool], warps: int) -> 
         return (-lanes * across * rows * columns, own, shared, -v * w, -across)
 
     v, w, lanes, across, rows, columns = min(ways, key=cost)
-    lane = [*_doubled((0, w), across), *_doubled((v, 0), lanes)]
-    warp = [*_doubled((lanes * v, 0), rows), *_doubled((0, across * w), columns)]
+    lane = [*doubled((0, w), across), *doubled((v, 0), lanes)]
+    warp = [*doubled((lanes * v, 0), rows), *doubled((0, across * w), columns)]
     idle = (warps // (first * rows * columns)).bit_length() - 1
     high, wide = v * lanes * rows, w * across * columns
     at = len(batch)
@@ -182,10 +183,10 @@ def fma_acc(shape: tuple[int, ...], adjacent: tuple[bool, bool], warps: int) -> 
     )
     return Layout(
         shape,
-        reg=tuple((*zero, *x) for x in (*_doubled((0, 1), w), *_doubled((1, 0), v))),
+        reg=tuple((*zero, *x) for x in (*doubled((0, 1), w), *doubled((1, 0), v))),
         lane=tuple((*zero, *x) for x in (*lane, *[(0, 0)] * (5 - len(lane)))),
         warp=(
-            *_doubled((1, 0, 0), first),
+            *doubled((1, 0, 0), first),
             *((*zero, *x) for x in (*warp, *[(0, 0)] * idle)),
         ),
         repeats=tuple(r for r in repeats if r[1] > 1),
@@ -216,7 +217,3 @@ def product_registers(layout: Layout) -> tuple[tuple[int, ...], ...]:
 def _two_part(n: int) -> int:
     """The largest power of two that divides n."""
     return n & -n
-
-
-def _doubled(v: Vector, count: int) -> list[Vector]:
-    return [tuple(x << i for x in v) for i in range(int(math.log2(count)))]
