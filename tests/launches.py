@@ -282,6 +282,80 @@ def rows() -> Iterator[Launch]:
         yield Launch(name, lambda one=(kernel, args, grid, how): _of_jit(*one))  # type: ignore[misc]
 
 
+def further_rows() -> Iterator[Launch]:
+    """Kernels without dots of other files: losses, layers, and rows that a block holds."""
+    from corpus import layers, losses
+    from corpus import plain_kernels as plain
+    from corpus import tutorials as of
+    from tests.e2e import test_prefetch_loads as ahead
+
+    def x(*shape: int, dtype: Any = np.float32) -> Any:
+        return np.zeros(shape, dtype)
+
+    for case in (*losses.cases(), *layers.cases()):
+        how = {**case.meta, **case.knobs}
+        yield Launch(
+            case.name, lambda case=case, how=how: _of_jit(case.kernel, case.args, case.grid, how)
+        )  # type: ignore[misc]
+    half = x(4, 100, dtype=np.float16)
+    norm = [half, half.copy(), half[0], x(100), x(4), x(4), 100, 100, 1e-5]
+    yield Launch("layer-norm-short", lambda: _of_jit(of.layer_norm, norm, 4, {"BLOCK_SIZE": 128}))
+    entropy = [x(4, 200), x(4, dtype=np.int32), x(4), 200]
+    yield Launch(
+        "cross-entropy-short", lambda: _of_jit(plain.cross_entropy, entropy, 4, {"BLOCK": 256})
+    )
+    rows = [x(256, dtype=np.int32), x(256, dtype=np.int32), x(1, dtype=np.int32), 40]
+    yield Launch("centred", lambda: _of_jit(ahead.centred_rows, rows, 1, {"BLOCK": 64}))
+
+
+def epilogues() -> Iterator[Launch]:
+    """Products whose tiles end in long or in several ways, or are drawn from a counter."""
+    from corpus import chunks, dynamic, experts
+    from tests.e2e import loops
+    from tests.e2e import test_ping_pong_tiles as ping_pong
+    from tests.e2e import test_recurrences as states
+    from tests.e2e import test_scaled_dots as scaled
+    from tests.e2e import test_short_loops as short
+    from tests.e2e import test_tile_ends as ends
+    from warploom.kernels.split_k import gemm_split_k
+
+    def x(*shape: int, dtype: Any = BF16) -> Any:
+        return np.zeros(shape, dtype)
+
+    for case in (*dynamic.cases(), *experts.cases(), *chunks.cases()):
+        how = {**case.meta, **case.knobs}
+        yield Launch(
+            case.name, lambda case=case, how=how: _of_jit(case.kernel, case.args, case.grid, how)
+        )  # type: ignore[misc]
+    tile = [x(300, 200), x(272, 200), x(300, 272), 300, 272, 200]
+    yield Launch("activated", lambda: _of_jit(ends.activated, tile, 2, ends.TILES))
+    for way in ("", "ragged", "scaled", "told"):
+        how, args = ping_pong.meta(way), ping_pong.arguments(500, 96)
+        yield Launch(
+            f"tiles-{way}", lambda how=how, args=args: _of_jit(ping_pong.tiles, args, 2, how)
+        )  # type: ignore[misc]
+    split = [x(16, 512), x(512, 64), x(16, 64), x(1 << 14, dtype=np.float32), x(4, dtype=np.int32)]
+    split += [16, 64, 512, 512, 1, 64, 1, 64, 1]
+    blocks = {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128, "SPLIT_K": 4}
+    for groups in (1, 0):
+        how = {**blocks, "num_consumer_groups": groups}
+        yield Launch(f"split-k-{groups}", lambda how=how: _of_jit(gemm_split_k, split, (1, 4), how))  # type: ignore[misc]
+    for groups in (1, 0):
+        how = {"BT": 64, "K": 64, "V": 64, "num_consumer_groups": groups}
+        yield Launch(
+            f"recurrence-{groups}",
+            lambda how=how: _of_jit(states.recurrence, states._data(250), 1, how),
+        )  # type: ignore[misc]
+    every = [x(16, 16, dtype=np.uint8), x(16, 16, dtype=np.float32)]
+    yield Launch("every-code", lambda: _of_jit(scaled.every, every, 1, {"FORMAT": "e4m3"}))
+    blocks = {"BM": 64, "BN": 64, "BK": 64, "num_consumer_groups": 0}
+    phases = [x(64, 256), x(256, 64), x(64, 64, dtype=np.float32), 256, 2]
+    yield Launch("plain-phases", lambda: _of_jit(loops.plain_phases, phases, 1, blocks))
+    chunk = [*short.inputs(100, 192, 128), 100, 192]
+    how = {"V": 128, "num_warps": 4, "num_consumer_groups": 0}
+    yield Launch("after-a-loop", lambda: _of_jit(short.after_a_loop, chunk, 2, how))
+
+
 def _of_families(names: tuple[str, ...], most: int, how: Mapping[str, Any]) -> Iterator[Launch]:
     """The first launches of each of these files of the corpus, with these knobs."""
     from corpus import catalog
@@ -313,4 +387,4 @@ def in_clusters() -> Iterator[Launch]:
 
 PARTS = {f.__name__: f for f in (eject, library, scripts, lessons, corpus, tutorials)}
 # What the pages of the checker do not count.
-FURTHER = {f.__name__: f for f in (rows, in_order, in_clusters)}
+FURTHER = {f.__name__: f for f in (rows, further_rows, epilogues, in_order, in_clusters)}

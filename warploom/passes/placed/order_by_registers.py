@@ -1,8 +1,8 @@
 """Orders the ops of tasks whose tiles take more registers than a thread has, so that fewer are held at once.
 
 Order: after assign_layouts, as it goes by what a thread holds of each tile; before limit_unrolling.
-Changes: chunked linear attention of others: what is loaded before a loop and read after it, results that wait
-for a scan before they are stored.
+Changes: 3 families: attention, chunked linear attention of others: what is loaded before a loop and read
+after it, results that wait for a scan before they are stored.
 
 before:  %g = load_box(%view, …)               after:  for …
          for …                                         %g = load_box(%view, …)

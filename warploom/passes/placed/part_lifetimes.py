@@ -1,7 +1,8 @@
 """Uniform kernels: barriers between what was read and what is loaded next, so that both have the same bytes.
 
 Order: before allocate_shared, which finds out what a barrier allows (analysis/shared_reuse.py).
-Changes: kernels of several products one after the other (chunks of linear attention, delta rules).
+Changes: 3 families, kernels of several products one after the other: chunks of linear attention, delta rules,
+two loops on one sum.
 
 In a uniform kernel the loads of a second loop are issued after the first one, in the program's order, yet no
 warp waits for another there: its rings have bytes of their own.  A barrier costs some tens of cycles and a

@@ -4,8 +4,8 @@ sinks its first use.
 The work between hides the atomic's latency.
 
 Order: after partition_tasks, before insert_channels, which hands a number on in front of its first reader.
-Changes: the library's attention that draws its tiles from a counter (where causal 0.92 to 0.97 of the
-explicit kernel before the next tile's number came early, then 0.96 to 1.03:
+Changes: 3 families: products that draw their tiles, and the library's attention that does (where causal 0.92
+to 0.97 of the explicit kernel before the next tile's number came early, then 0.96 to 1.03:
 docs/log/2026-11-21-attention-dynamic-tiles.md); schedulers of that kind.
 
 before:  while …: { loads; dots; store; %n = atomic(…) @{producer};  %t = add(%n, %grid);  yield(%t) }

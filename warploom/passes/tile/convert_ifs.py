@@ -2,7 +2,8 @@
 
 Order: at TILE behind recover_boxes, whose masks are comparisons of places, before the choice of a schedule,
 so that loads of the loop stand in one block: what runs ahead, and in what order, is decided by blocks.
-Changes: recurrences that load a value of the step before where there is one.
+Changes: 3 families: recurrences that load a value of the step before where there is one, of sequences one
+after the other as well; returns of episodes, which take that of the step after.
 
 A branch parts what could be on its way together: what the loop loads in front of it arrives before the load
 inside is issued, and the recurrence waits for memory twice a step.

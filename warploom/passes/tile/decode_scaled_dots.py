@@ -1,7 +1,7 @@
 """Decodes scaled dots, or keeps their scales.
 
 Order: first, so that all that follows sees dots alone.
-Changes: kernels with `tl.dot_scaled`.
+Changes: 3 families with `tl.dot_scaled`: products of both operands, or of weights alone, experts.
 
 before:  %d = dot_scaled(%a, %b, %acc, %scale) {scaled="b"}       %b: two e2m1 a byte
 after:   %n = select(…, decode(%b), decode(shr(%b, 4)))

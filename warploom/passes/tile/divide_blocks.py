@@ -1,7 +1,8 @@
 """Divides where a block of numbers begins instead of each of its numbers.
 
 Order: at TILE, after canonicalize, before the passes that look at places (strip_mine_rows, recover_boxes).
-Changes: elementwise kernels that count the elements of an array and take them apart as row and column.
+Changes: 3 families: elementwise kernels and products that count the elements of an array and take them apart
+as row and column.
 
 A block of n adjacent numbers from a multiple of n on has one quotient by any multiple of n, and its
 remainders are adjacent as well: a division of 64 bits for each element becomes one for the block, and the

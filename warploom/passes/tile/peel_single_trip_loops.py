@@ -2,8 +2,8 @@
 
 Order: after canonicalize, which makes equal bounds one value; before recover_boxes.  Only in the variant
 for such launches (`Launch.short`); which loops: analysis/trip_counts.py.
-Changes: layer norm of rows that fit a block, with hoist_loads 1.14 to 1.41 times as fast
-(docs/log/2026-11-21-corpus-plain.md).
+Changes: 3 families: layer norm and losses of rows that fit a block, the norm with hoist_loads 1.14 to 1.41
+times as fast (docs/log/2026-11-21-corpus-plain.md).
 
 before:  for %i in 0 … %n step 4096, carrying %s from %zero:  …; yield(%t)          after:  … with %i = 0
 """

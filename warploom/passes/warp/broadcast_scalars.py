@@ -2,7 +2,7 @@
 
 Order: at WARP, after fuse_tasks; a producer that is one elected thread, or a lone warp with an atomic, needs
 none of it.
-Changes: split-K with a lock, stream-K; both are wrong without it.
+Changes: 3 families: split-K with a counter, stream-K, tiles drawn from a counter; all are wrong without it.
 
 before:  %n = atomic(%p, %one) {fn="add"}              by 4 warps, with the result in use
 after:   group_sync()                                  all have read the number before

@@ -1,9 +1,9 @@
 """Hoists loads before the first op of their block that makes their threads wait.
 
 Order: before expand_pipeline.  Which loads says the schedule (`Schedule.hoisted_loads`, ids).
-Changes: layer norm of rows that fit a block, once peel_single_trip_loops has taken its loops away (together
-1.14 to 1.41 times as fast: docs/log/2026-11-21-corpus-plain.md); gates and scales of recurrences, in loops of
-dots.
+Changes: 4 families: layer norm of rows that fit a block, once peel_single_trip_loops has taken its loops away
+(together 1.14 to 1.41 times as fast: docs/log/2026-11-21-corpus-plain.md); gates and scales of recurrences,
+in loops of dots.
 
 before:  %x = load_box(%v, …)           after:  %x = load_box(%v, …)
          %s = reduce(%x)                        %w = load_box(%u, …)

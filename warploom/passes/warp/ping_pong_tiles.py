@@ -1,8 +1,8 @@
 """Ping-pong over tiles: consumer warp groups process alternate iterations of a loop over output tiles.
 
 Order: after expand_pipeline; every loop of the consumer has its final form.
-Changes: persistent products of the library, 2 to 8 % of those with K ≤ 2048
-(docs/log/2026-11-21-ping-pong-tiles.md).
+Changes: 3 families: persistent products, with descriptors too; of the library's 2 to 8 % of those with K ≤
+2048 (docs/log/2026-11-21-ping-pong-tiles.md).
 
 before (G replicas, all running all of it):     after:
   for t in lo … hi, step s, cursor               cursor moved on by `replica` iterations

@@ -1,8 +1,8 @@
 """Staggers the epilogues of consumer groups: one group's runs under the other's products.
 
 Order: after expand_pipeline.  `Schedule.staggered_loops` names the main loops before these epilogues.
-Changes: gated pairs of the library (1 to 2 % of them: docs/log/2026-11-21-gated-pair.md), a cross entropy in
-a product.
+Changes: 3 families: products with long activations, gated pairs of the library (1 to 2 % of them:
+docs/log/2026-11-21-gated-pair.md), a cross entropy in a product.
 
 before:  for … (tiles) {                   after:  for … (tiles) {
            %f = for … (main loop)                    %f = for … (main loop)

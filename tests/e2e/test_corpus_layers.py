@@ -1,0 +1,22 @@
+"""Kernels of the corpus beside its products: losses, layers, experts, linear attention, tiles drawn from a counter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from corpus import chunks, dynamic, experts, layers, losses
+from tests.e2e.corpus import judging
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+FAMILIES = losses, layers, dynamic, experts, chunks
+CASES = {case.name: case for family in FAMILIES for case in family.cases()}
+
+# part_lifetimes puts barriers after the program that is ejected, so that the script takes more memory.
+PARTED = ("chunk-output-0",)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kernel(name: str, tmp_path: Path) -> None:
+    judging.judge(CASES[name], "auto", tmp_path, full=name not in PARTED)
