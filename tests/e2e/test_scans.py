@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from warploom.layout import blocked, wgmma_acc
-from warploom.layout.choose import scan_form, scan_layout
+from warploom.layout.choose import scan_cost, scan_form, scan_layout
 
 
 @wl.jit
@@ -78,6 +79,38 @@ def test_layouts_that_have_a_form() -> None:
     assert form.runs == (((0, 1, 2, 3), (4, 5, 6, 7)),)
     assert scan_form(wgmma_acc((64, 64)), 1) is not None
     assert scan_form(wgmma_acc((64, 64)), 0) is None
+
+
+def test_the_layout_of_a_scan_keeps_what_is_scanned_in_a_thread() -> None:
+    """Of a tile's columns each thread gets a part of one: no shuffles, one exchange between warps."""
+    assert scan_cost(scan_layout((64, 32), 0, 4), 0) < scan_cost(blocked((64, 32), 0, 2, 4), 0) / 3
+    assert scan_form(scan_layout((64, 32), 0, 4), 0).lanes == 0  # type: ignore[union-attr]
+
+
+@wl.jit
+def _add_both(a: Any, b: Any, c: Any, d: Any) -> Any:
+    return a + c, b + d
+
+
+@wl.jit
+def below_products(x_ptr: Any, y_ptr: Any, N: tl.constexpr) -> None:
+    """Sums down the columns of a product, with one of zeros beside them."""
+    r, c = tl.arange(0, 64)[:, None], tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + r * 64 + tl.arange(0, 64)[None, :])
+    w = tl.load(x_ptr + r * 64 + c)
+    zero = tl.zeros((64, N), tl.float32)
+    _, y = tl.associative_scan((zero, tl.dot(x, w)), 0, _add_both)
+    tl.store(y_ptr + r * N + c, y)
+
+
+def test_what_is_scanned_lies_as_the_tile_that_is_computed() -> None:
+    """The zeros have no layout of their own: both follow the scan's."""
+    x = np.random.default_rng(3).integers(-3, 4, (64, 64)).astype(ml_dtypes.bfloat16)
+    args = [road.filled(x, ml_dtypes.bfloat16), road.array((64, 32), np.float32)]
+    compiled, found = road.check_equal(below_products, args, 1, {"N": 32})
+    exact = np.cumsum(x.astype(float) @ x[:, :32].astype(float), 0)
+    np.testing.assert_array_equal(found[1], exact)
+    assert "shfl" not in compiled.cuda[compiled.cuda.index("the kernel") :]
 
 
 def test_narrow_numbers_are_widened() -> None:

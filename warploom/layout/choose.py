@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from warploom.layout.atoms import blocked
+from warploom.layout.atoms import along_axis, blocked
 from warploom.layout.linear import Layout
 from warploom.layout.shared import UNIT_BYTES, Geometry, byte_offset
 
@@ -231,11 +231,14 @@ def _ends(bits: list[int]) -> tuple[int, int]:
 
 
 def scan_layout(shape: tuple[int, ...], axis: int, warps: int) -> Layout:
-    """A layout that has a form along the axis."""
+    """The layout that has a form along the axis and the cheapest scan."""
     vector = next(
         v for v in (4, 2, 1) if shape[axis] % v == 0 and (v == 1 or shape[axis] >= 32 * v)
     )
-    return blocked(shape, axis, vector, warps)
+    others = [a for a in range(len(shape)) if a != axis]
+    down = along_axis(shape, axis, others[-1], 1, warps) if others else None
+    across = blocked(shape, axis, vector, warps)
+    return min((x for x in (across, down) if x is not None), key=lambda x: scan_cost(x, axis))
 
 
 def scan_cost(layout: Layout, axis: int) -> float:

@@ -209,9 +209,11 @@ def _reduced_by(t: TaskLayouts, o: Op) -> Settled:
 
 
 def _scanned(t: TaskLayouts, o: Op) -> Settled:
-    x, n = t.of(o.operands[0]), len(o.operands)
-    if scan_form(x, o.attrs["axis"]) is None:
-        x = scan_layout(shape_of_tile(o.operands[0]), o.attrs["axis"], t.warps)
+    """All in a layout that one of them has, where it has a form."""
+    axis, n = o.attrs["axis"], len(o.operands)
+    had = (t.layout.get(v) for v in o.operands)
+    x = next((x for x in had if x is not None and scan_form(x, axis) is not None), None)
+    x = x or scan_layout(shape_of_tile(o.operands[0]), axis, t.warps)
     return Settled((x,) * n, (x,) * n)
 
 
