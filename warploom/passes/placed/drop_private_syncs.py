@@ -1,4 +1,4 @@
-"""Drops barriers between accesses that each thread makes to elements of its own.
+"""Drops barriers between accesses of each thread to elements of its own, and those that order nothing.
 
 Order: behind assign_layouts, which says who holds which element, before allocate_shared, whose exchanges
 count on the barriers that are left.
@@ -7,7 +7,8 @@ Changes: 5 families: what is computed in place, or stored twice: attention, seve
 A kernel that loads what it stores, or stores to an array twice, has a barrier before either (partition_code),
 as another thread may have stored what this one loads or stores.  Where all accesses to an array are boxes of
 one size, in one layout, and begin a multiple of that size apart, an element is the same thread's in all of
-them: program order is enough.
+them: program order is enough.  Nor is a second barrier needed before a load where nothing was stored since
+the last one, or before a store where the array was neither loaded nor stored since.
 
     before:  group_sync() {scope="task", memory=true}
              %x = load_box(%v, %i)
@@ -21,12 +22,13 @@ them: program order is enough.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from warploom.analysis.access import Accesses
 from warploom.ir.analysis import touches_global
-from warploom.ir.core import Func, Op, Region, Value, walk
-from warploom.ir.ops import smem, task, tile
+from warploom.ir.core import Effect, Func, Op, Region, Value, walk
+from warploom.ir.ops import control, smem, task, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Tile
 from warploom.target import Target
@@ -34,20 +36,72 @@ from warploom.target import Target
 
 def drop_private_syncs(func: Func, target: Target) -> Func:
     """See the module's docstring."""
-    private = _private_accesses(func, target)
-    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: _without(r, private)))
-
-
-def _private_accesses(func: Func, target: Target) -> set[Op]:
-    """The accesses to arrays of which each element is one thread's."""
-    phases = task.phases(func)
-    if [o.attrs["replicas"] for o in phases] != [(1,)]:
-        return set()
-    if any(touches_global(o) and not o.accesses for o in walk(func.body)):
-        return set()
     accesses = Accesses(func, target)
+    alone = [o.attrs["replicas"] for o in task.phases(func)] == [(1,)] and not any(
+        touches_global(o) and not o.accesses for o in walk(func.body)
+    )
+    bases = dict(accesses.reached()) if alone else {}
+    private = _private_accesses(accesses, bases)
+
+    def needs(o: Op | None, since: _Since) -> bool:
+        return o not in bases or (o not in private and since.touches(o, bases[o]))
+
+    def change(region: Region, since: _Since) -> Region:
+        """The region without what no access needs; the other barriers are barriers like any."""
+        ops = []
+        for o, then in zip(region.ops, (*region.ops[1:], None), strict=True):
+            if o.kind is smem.group_sync:
+                if o.attrs.get("memory") and not needs(then, since):
+                    continue
+                since.clear()
+                o = o.with_(attrs={k: v for k, v in o.attrs.items() if k != "memory"})
+            elif o.regions:
+                if o.kind in control.LOOPS:  # what one iteration leaves the next one finds
+                    for x in o.all_ops:
+                        since.add(x, bases)
+                ways = [(r, since.copy()) for r in o.regions]
+                o = o.with_(regions=tuple(change(r, then) for r, then in ways))
+                since.join(then for _, then in ways)
+            else:
+                since.add(o, bases)
+            ops.append(o)
+        return with_ops(region, ops)
+
+    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: change(r, _Since())))
+
+
+@dataclass
+class _Since:
+    """The arrays that some thread has loaded and stored since the threads last met."""
+
+    loaded: set[int | None] = field(default_factory=set)
+    stored: set[int | None] = field(default_factory=set)
+
+    def touches(self, o: Op, base: int | None) -> bool:
+        """May another thread have stored what o loads, or loaded or stored what o stores?"""
+        return base in self.stored or (Effect.WRITE in o.kind.effect and base in self.loaded)
+
+    def add(self, o: Op, bases: Mapping[Op, int | None]) -> None:
+        if o in bases:
+            self.loaded |= {bases[o]} if Effect.READ in o.kind.effect else set()
+            self.stored |= {bases[o]} if Effect.WRITE in o.kind.effect else set()
+
+    def clear(self) -> None:
+        self.loaded, self.stored = set(), set()
+
+    def copy(self) -> _Since:
+        return _Since(set(self.loaded), set(self.stored))
+
+    def join(self, others: Iterable[_Since]) -> None:
+        for other in others:
+            self.loaded |= other.loaded
+            self.stored |= other.stored
+
+
+def _private_accesses(accesses: Accesses, bases: Mapping[Op, int | None]) -> set[Op]:
+    """The accesses to arrays of which each element is one thread's."""
     by_base: dict[int | None, list[Op]] = {}
-    for o, base in accesses.reached():
+    for o, base in bases.items():
         by_base.setdefault(base, []).append(o)
     private = {None: False} | {
         base: _is_private(accesses, ops) for base, ops in by_base.items() if base is not None
@@ -58,17 +112,6 @@ def _private_accesses(func: Func, target: Target) -> set[Op]:
 def guards_memory(func: Func) -> bool:
     """Has the function a barrier for accesses to global memory alone?"""
     return any(o.attrs.get("memory") for o in func.body.by_kind.get(smem.group_sync, ()))
-
-
-def _without(region: Region, private: set[Op]) -> Region:
-    """The region without the barriers before ops of `private`; the others are barriers like any."""
-    ops = []
-    for o, then in zip(region.ops, (*region.ops[1:], None), strict=True):
-        if not o.attrs.get("memory"):
-            ops.append(with_regions(o, lambda r: _without(r, private)))
-        elif then not in private:
-            ops.append(o.with_(attrs={k: v for k, v in o.attrs.items() if k != "memory"}))
-    return with_ops(region, ops)
 
 
 def _is_private(accesses: Accesses, ops: Sequence[Op]) -> bool:
