@@ -13,6 +13,7 @@ from tests.unit.codegen_kernels import kernel, placed
 from warploom.analysis.occupancy import OpenOccupancy, open_occupancy, told_ctas
 from warploom.codegen.emit import emit
 from warploom.runtime.build import (
+    BESIDE,
     ENOUGH_THREADS,
     FEWEST_REGISTERS,
     HOPELESS_SPILLS,
@@ -59,6 +60,41 @@ def test_nothing_where_all_threads_fit() -> None:
 def test_loops_that_only_load_get_enough_threads() -> None:
     assert asked(build(56), streams=True) == [ENOUGH_THREADS // 128]
     assert asked(build(200), streams=True) == [2]  # no more fit
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"), [(0, [4, 3]), (40, [4, 3]), (60, [3]), (68, [2]), (200, [2])]
+)
+def test_steps_that_load_keep_their_loads_together(held: int, wanted: list[int]) -> None:
+    """No more programs than have the registers of what a step loads, while 512 threads remain."""
+    seen: list[int] = []
+
+    def again(ctas: int) -> Build:
+        seen.append(ctas)
+        return build(8, 8)
+
+    best_occupancy(build(76), OpenOccupancy(256, False, steps=True, held=held), SM_90A, again)
+    assert seen == wanted
+
+
+@wl.jit
+def steps(x, y, n, BLOCK: tl.constexpr):
+    """In place, from the end of the block before: threads meet between storing and loading."""
+    at = tl.arange(0, BLOCK)
+    for start in range(BLOCK, n, BLOCK):
+        last = tl.load(x + start - 1)
+        v = tl.load(x + start + at) + tl.load(y + start + at)
+        tl.store(x + start + at, v + last)
+
+
+def test_what_steps_load_is_estimated() -> None:
+    made: CompiledKernel = steps.compile(
+        ["*fp32:16", "*fp32:16", "i32:16"], {"BLOCK": 8192}, num_warps=8
+    )
+    question = open_occupancy(made.placed, SM_90A)
+    assert question is not None and question.steps
+    (told,) = re.findall(r"__launch_bounds__\(THREADS, (\d+)\)", made.cuda)
+    assert int(told) * (2 * 32 + BESIDE) * 256 <= LIMIT
 
 
 def test_dots_are_asked_for_where_registers_are_left() -> None:

@@ -6,19 +6,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warploom.ir.analysis import streams
-from warploom.ir.core import Func, walk
-from warploom.ir.ops import mma, regs, task
+from warploom.ir.core import Func, Region, walk
+from warploom.ir.ops import control, mma, regs, smem, task
 from warploom.target import Target
 
 
 @dataclass(frozen=True)
 class OpenOccupancy:
     """The occupancy of a kernel whose registers decide it.  threads: of a CTA.  streams: has it a loop that
-    loads, and in which no thread waits for another?  dots: are its registers accumulators?"""
+    loads, and in which no thread waits for another?  dots: are its registers accumulators?  steps: has it no
+    dots, and a loop that loads and in which threads wait?  held: the registers of a thread that tiles take
+    then."""
 
     threads: int
     streams: bool
     dots: bool = False
+    steps: bool = False
+    held: int = 0
 
 
 def told_ctas(func: Func, target: Target) -> int | None:
@@ -42,4 +46,12 @@ def open_occupancy(func: Func, target: Target) -> OpenOccupancy | None:
     if told_ctas(func, target) is not None:
         return None
     dots = any(o.kind in mma.PRODUCTS for o in walk(func.body))
-    return OpenOccupancy(func.attrs["threads"], streams(func.body), dots)
+    loops = [o.regions[0] for o in walk(func.body) if o.kind in control.LOOPS]
+    steps = not dots and any(_steps(r) for r in loops)
+    return OpenOccupancy(func.attrs["threads"], streams(func.body), dots, steps)
+
+
+def _steps(loop: Region) -> bool:
+    """Does a loop load, and do its threads wait for each other?"""
+    ops = loop.ops
+    return any(o.loads for o in ops) and any(o.kind is smem.group_sync for o in ops)

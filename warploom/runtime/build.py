@@ -46,6 +46,11 @@ FAR_OVER = 1.4
 ENOUGH_THREADS = 768
 # Registers of a thread that one more program may cost where threads wait for each other: it hides waits.
 FEWEST_REGISTERS = 40
+# Threads of a multiprocessor that have to remain where registers are given to what a loop loads, and the
+# registers of a thread beside that: with 112 a loop issues its 17 loads before it computes, with 80 in turns
+# (64 programs of it took 122 us; Triton's, with 92, 100).
+FEWEST_THREADS = 512
+BESIDE = 16
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,15 @@ def _is_far_over(lowered: Lowered, target: Target) -> bool:
     return any(r.by_kind.get(tile.dot) and Pressure(r).peak(r) > most for r in regions)
 
 
+def _held(lowered: Lowered) -> int:
+    """The registers of a thread that tiles are estimated to take."""
+    from warploom.ir.ops import task
+    from warploom.passes.placed.register_pressure import Pressure
+
+    regions = (r for o in task.phases(lowered.placed) for r in o.regions)
+    return max((Pressure(r).peak(r) for r in regions), default=0)
+
+
 def _applied(schedule: Schedule) -> Schedule:
     """A schedule without what no pass reads."""
     tasks = tuple(replace(t, needed=None) for t in schedule.tasks)
@@ -238,6 +252,8 @@ def _text(request: Request, lowered: Lowered) -> _Text:
     plan = plan_of(emitted, lowered.placed, pdl, short, by_waves, split_k, rings)
     limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
     asked = open_occupancy(lowered.placed, request.machine()) if limit is None else None
+    if asked is not None and asked.steps:
+        asked = replace(asked, held=_held(lowered))
     flags = _flags(request, limit)
     back = digest(emitted.source, request.target, compiler_package(), flags, asked)
     return _Text(emitted.source, plan, limit, asked, back)
@@ -315,7 +331,9 @@ def best_occupancy(
 def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> list[int]:
     """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
     only load no more than make ENOUGH_THREADS; else first one more, and half as many at last where ptxas
-    spilled to save registers.  None where it found the registers for as many threads as there can be.  Of
+    spilled to save registers.  Loops that load and in which threads wait for each other get the registers
+    that tiles are estimated to take, while FEWEST_THREADS remain: else what could be on its way at once comes
+    in turns, step by step.  None where it found the registers for as many threads as there can be.  Of
     kernels of dots ptxas is asked only where it spills without need: at times it takes a few registers of
     those that it may, and keeps whole accumulators in memory."""
     threads, file = asked.threads, target.registers
@@ -332,6 +350,10 @@ def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> l
         return [min(fit, max(1, -(-ENOUGH_THREADS // threads)))]
     more = file.per_sm // ((fit + 1) * threads) // file.unit * file.unit
     found = [fit + 1, fit] if fit < most and more >= FEWEST_REGISTERS else [fit]
+    if asked.held:
+        least = file.unit * -(-(asked.held + BESIDE) // file.unit)
+        holding = max(file.per_sm // (least * threads), -(-FEWEST_THREADS // threads))
+        found = [n for n in found if n <= holding] or [min(fit, holding)]
     if build.spill_bytes and build.registers < file.per_thread and fit > 1:
         found.append(fit // 2)
     return found
