@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -140,6 +141,7 @@ def serve(pretend: bool) -> None:
     from warploom.triton.runtime import driver
 
     triton.__version__ = SERVED_AS
+    sys.modules.setdefault("transformers", None)  # type: ignore[arg-type]  # fla's models': slow to import
     if pretend:
         driver.Driver.get_current_target = lambda self: GPUTarget("cuda", 90, 32)  # type: ignore[method-assign]
         torch.cuda.get_device_capability = lambda *_: (9, 0)  # type: ignore[assignment]
