@@ -232,13 +232,11 @@ def _ends(bits: list[int]) -> tuple[int, int]:
 
 def scan_layout(shape: tuple[int, ...], axis: int, warps: int) -> Layout:
     """The layout that has a form along the axis and the cheapest scan."""
-    vector = next(
-        v for v in (4, 2, 1) if shape[axis] % v == 0 and (v == 1 or shape[axis] >= 32 * v)
-    )
+    vectors = (v for v in (4, 2, 1) if shape[axis] % v == 0 and (v == 1 or shape[axis] >= 32 * v))
     others = [a for a in range(len(shape)) if a != axis]
     down = along_axis(shape, axis, others[-1], 1, warps) if others else None
-    across = blocked(shape, axis, vector, warps)
-    return min((x for x in (across, down) if x is not None), key=lambda x: scan_cost(x, axis))
+    found = [blocked(shape, axis, next(vectors), warps), *([down] if down else [])]
+    return min(found, key=lambda x: scan_cost(x, axis))
 
 
 def scan_cost(layout: Layout, axis: int) -> float:

@@ -22,8 +22,7 @@ the last one, or before a store where the array was neither loaded nor stored si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 from warploom.analysis.access import Accesses
 from warploom.ir.analysis import touches_global
@@ -32,6 +31,8 @@ from warploom.ir.ops import control, smem, task, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Tile
 from warploom.target import Target
+
+_Touched = tuple[int | None, bool]  # an array, and whether it was written
 
 
 def drop_private_syncs(func: Func, target: Target) -> Func:
@@ -43,59 +44,37 @@ def drop_private_syncs(func: Func, target: Target) -> Func:
     bases = dict(accesses.reached()) if alone else {}
     private = _private_accesses(accesses, bases)
 
-    def needs(o: Op | None, since: _Since) -> bool:
-        return o not in bases or (o not in private and since.touches(o, bases[o]))
+    def touched(o: Op) -> frozenset[_Touched]:
+        return frozenset({(bases[o], Effect.WRITE in o.kind.effect)} if o in bases else ())
 
-    def change(region: Region, since: _Since) -> Region:
-        """The region without what no access needs; the other barriers are barriers like any."""
+    def needs(o: Op | None, since: frozenset[_Touched]) -> bool:
+        """May another thread have stored what o loads, or loaded or stored what o stores?"""
+        if o is None or o not in bases or o in private:
+            return o not in private
+        writes = Effect.WRITE in o.kind.effect
+        return (bases[o], True) in since or (writes and (bases[o], False) in since)
+
+    def change(region: Region, since: frozenset[_Touched]) -> tuple[Region, frozenset[_Touched]]:
+        """The region without what no access needs, the others barriers like any.  since: what threads have
+        touched since they last met, before the region and after it."""
         ops = []
         for o, then in zip(region.ops, (*region.ops[1:], None), strict=True):
             if o.kind is smem.group_sync:
                 if o.attrs.get("memory") and not needs(then, since):
                     continue
-                since.clear()
+                since = frozenset()
                 o = o.with_(attrs={k: v for k, v in o.attrs.items() if k != "memory"})
             elif o.regions:
                 if o.kind in control.LOOPS:  # what one iteration leaves the next one finds
-                    for x in o.all_ops:
-                        since.add(x, bases)
-                ways = [(r, since.copy()) for r in o.regions]
-                o = o.with_(regions=tuple(change(r, then) for r, then in ways))
-                since.join(then for _, then in ways)
-            else:
-                since.add(o, bases)
+                    since = since.union(*map(touched, o.all_ops))
+                ways = [change(r, since) for r in o.regions]
+                o = o.with_(regions=tuple(r for r, _ in ways))
+                since = since.union(*(left for _, left in ways))
             ops.append(o)
-        return with_ops(region, ops)
+            since |= touched(o)
+        return with_ops(region, ops), since
 
-    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: change(r, _Since())))
-
-
-@dataclass
-class _Since:
-    """The arrays that some thread has loaded and stored since the threads last met."""
-
-    loaded: set[int | None] = field(default_factory=set)
-    stored: set[int | None] = field(default_factory=set)
-
-    def touches(self, o: Op, base: int | None) -> bool:
-        """May another thread have stored what o loads, or loaded or stored what o stores?"""
-        return base in self.stored or (Effect.WRITE in o.kind.effect and base in self.loaded)
-
-    def add(self, o: Op, bases: Mapping[Op, int | None]) -> None:
-        if o in bases:
-            self.loaded |= {bases[o]} if Effect.READ in o.kind.effect else set()
-            self.stored |= {bases[o]} if Effect.WRITE in o.kind.effect else set()
-
-    def clear(self) -> None:
-        self.loaded, self.stored = set(), set()
-
-    def copy(self) -> _Since:
-        return _Since(set(self.loaded), set(self.stored))
-
-    def join(self, others: Iterable[_Since]) -> None:
-        for other in others:
-            self.loaded |= other.loaded
-            self.stored |= other.stored
+    return rewrite_tasks(func, lambda o: with_regions(o, lambda r: change(r, frozenset())[0]))
 
 
 def _private_accesses(accesses: Accesses, bases: Mapping[Op, int | None]) -> set[Op]:

@@ -210,9 +210,8 @@ def _reduced_by(t: TaskLayouts, o: Op) -> Settled:
 
 def _scanned(t: TaskLayouts, o: Op) -> Settled:
     """All in a layout that one of them has, where it has a form."""
-    axis, n = o.attrs["axis"], len(o.operands)
-    had = (t.layout.get(v) for v in o.operands)
-    x = next((x for x in had if x is not None and scan_form(x, axis) is not None), None)
+    axis, n, had = o.attrs["axis"], len(o.operands), map(t.layout.get, o.operands)
+    x = next((x for x in had if x and scan_form(x, axis)), None)
     x = x or scan_layout(shape_of_tile(o.operands[0]), axis, t.warps)
     return Settled((x,) * n, (x,) * n)
 
