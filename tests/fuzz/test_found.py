@@ -404,3 +404,30 @@ def test_parts_of_few_rows_are_panels_of_the_whole() -> None:
         np.exp2(s - 127).repeat(32, axis) for s, axis in ((scales[0][:, :4], 1), (scales[1], 0))
     ]
     np.testing.assert_array_equal(found[4], (x * by_k[0]) @ (y.T * by_k[1]))
+
+
+@wl.jit
+def scanned_in_rows(a, c, N: tl.constexpr, ROWS: tl.constexpr):
+    i = tl.arange(0, ROWS * N)
+    x = tl.reshape(tl.load(a + i), (ROWS, N))
+    tl.store(c + i, tl.reshape(tl.cumsum(x, 1), (ROWS * N,)))
+
+
+@wl.jit
+def scanned_flat(a, c, N: tl.constexpr, ROWS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, N)[None, :]
+    x = tl.cumsum(tl.reshape(tl.load(a + i * N + j), (ROWS * N,)), 0)
+    tl.store(c + i * N + j, tl.reshape(x, (ROWS, N)))
+
+
+@pytest.mark.parametrize("rows, n", [(32, 8), (8, 64), (1, 256)])
+@pytest.mark.parametrize("kernel, axis", [(scanned_in_rows, 1), (scanned_flat, None)])
+def test_axes_of_scans_are_those_of_their_tile(
+    kernel: wl.JITFunction, axis: int | None, rows: int, n: int
+) -> None:
+    """Seed 302686, an internal error: what is scanned is a reshape of what is loaded."""
+    a = filled(ints(rows, n), np.float32)
+    _, found = road.check_equal(
+        kernel, [a, array((rows, n), np.float32)], 1, {"N": n, "ROWS": rows}
+    )
+    np.testing.assert_array_equal(found[1], np.cumsum(a, axis).reshape(rows, n))

@@ -302,9 +302,9 @@ class TaskLayouts:
         that would write half sectors, where the load moves whole ones either way, and not more often than
         the store."""
         shape, reached = shape_of_tile(v), self._reached(v, layout)
-        stores = [(w, self.written[w]) for w in reached if w in self.written]
-        stores = [(w, memory) for w, memory in stores if shape_of_tile(w) == shape]
-        if axes := {self.scanned[w] for w in reached if w in self.scanned}:
+        alike = [w for w in reached if shape_of_tile(w) == shape]  # axes of others are other axes
+        stores = [(w, self.written[w]) for w in alike if w in self.written]
+        if axes := {self.scanned[w] for w in alike if w in self.scanned}:
             memories = [self.loaded[v], *(memory for _, memory in stores)]
             return self._for_scans(layout, axes, memories)
         for w, memory in stores:
