@@ -431,3 +431,41 @@ def test_axes_of_scans_are_those_of_their_tile(
         kernel, [a, array((rows, n), np.float32)], 1, {"N": n, "ROWS": rows}
     )
     np.testing.assert_array_equal(found[1], np.cumsum(a, axis).reshape(rows, n))
+
+
+@wl.jit
+def both(a, b, c, d):
+    return a + c, tl.maximum(b, d)
+
+
+@wl.jit
+def pairs_of_products(a, b, c, rows, k, AXIS: tl.constexpr, BM: tl.constexpr):
+    m, n, r = tl.arange(0, BM), tl.arange(0, 64), tl.arange(0, 64)
+    acc = tl.zeros((BM, 64), tl.float32)
+    for at in range(0, k, 64):
+        x = tl.load(a + m[:, None] * k + (at + r)[None, :])
+        y = tl.load(b + (at + r)[:, None] * 64 + n[None, :])
+        acc = tl.dot(x, y, acc)
+    s, most = tl.associative_scan((acc, acc), AXIS, both)
+    tl.store(c + m[:, None] * 64 + n[None, :], s + most)
+    s, most = tl.reduce((acc, acc), AXIS, both)
+    tl.store(rows + tl.arange(0, 64 if AXIS == 0 else BM), s - most)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("knobs", [{"num_consumer_groups": 2}, {"num_ctas": 2}])
+def test_tiles_combined_together_are_cut_together(axis: int, knobs: dict[str, int]) -> None:
+    """Seeds 401185 and 401229, internal errors: results of one op along the axis that groups or CTAs share."""
+    a, b = (
+        filled(ints(128, 128), ml_dtypes.bfloat16),
+        filled(ints(128, 64), ml_dtypes.bfloat16),
+    )
+    out = [array((128, 64), np.float32), array((64 if axis == 0 else 128,), np.float32)]
+    meta = {"AXIS": axis, "BM": 128, **knobs}
+    compiled, found = road.check_equal(pairs_of_products, [a, b, *out, 128], 1, meta)
+    product = a.astype(np.float32) @ b.astype(np.float32)
+    wanted = np.cumsum(product, axis) + np.maximum.accumulate(product, axis)
+    np.testing.assert_array_equal(found[2], wanted)
+    np.testing.assert_array_equal(found[3], product.sum(axis) - product.max(axis))
+    plans = compiled.schedule.split, compiled.schedule.cluster
+    assert "MN"[1 - axis] in {plan.axis for plan in plans}

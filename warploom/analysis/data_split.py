@@ -78,7 +78,7 @@ class Split:
             elif o.kind in control.LEAD:
                 for c in control.carried(o):
                     self._same(c.all)
-            elif len(o.results) == 1 and o.result not in self.forward:
+            elif o.results and o.results[0] not in self.forward:
                 for i, v in enumerate(o.operands):
                     axis = self.forward.get(v)
                     found = result_axis(o, i, axis) if axis is not None else None
@@ -226,8 +226,8 @@ def operand_axes(o: Op, axis: Axis) -> tuple[Axis, ...]:
 
 
 def result_axis(o: Op, operand: int, axis: int) -> Axis:
-    """Where a cut of one operand along `axis` shows in the result; None where it vanishes."""
-    rank = len(shape_of(o.result.type))
+    """Where a cut of one operand along `axis` shows in the results; None where it vanishes."""
+    rank = len(shape_of(o.results[0].type))
     if o.kind.axes is None:
         return None
     return next((d for d in range(rank) if o.kind.axes(o, d)[operand] == axis), None)

@@ -115,11 +115,14 @@ class Cutter:
             self.part(o, axis, b)
 
     def part(self, o: Op, axis: int, b: Builder) -> None:
-        """Append the version of a pure op (or load) whose result is cut along `axis`."""
+        """Append the version of a pure op (or load) whose results are cut along `axis`."""
         axes = operand_axes(o, axis)
         operands = [self.get(b, v, a) for v, a in zip(o.operands, axes, strict=True)]
         attrs = dict(o.attrs)
-        new = self.fresh(o.result, axis)
+        results = tuple(
+            self.fresh(v, axis) for v in o.results
+        )  # one, but of COMBINE's of several tiles
+        new = results[0]
         n = shape_of(new.type)[axis]
         if "shape" in attrs:
             attrs["shape"] = shape_of(new.type)
@@ -133,7 +136,7 @@ class Cutter:
             wide = tile.splat(b, share, shape=(n,))
             b.append(Op(arith.add, (local, wide), {}, (new,), (), b.tasks, o.loc, o.id))
             return
-        b.append(Op(o.kind, tuple(operands), attrs, (new,), (), b.tasks, o.loc, o.id))
+        b.append(Op(o.kind, tuple(operands), attrs, results, (), b.tasks, o.loc, o.id))
 
     def effect(self, o: Op, b: Builder) -> None:
         """Appends an op with side effects, cut along split.effects[o]."""
