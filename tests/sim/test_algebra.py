@@ -339,3 +339,27 @@ def test_given_floats_stand_for_themselves(without_nvrtc: None) -> None:
     assert report.is_equal and report.elements == 128
     with pytest.raises(SimError, match="as given"):
         kernel.simulate(x, y, grid=1, algebra=True)
+
+
+# ---- addresses
+
+
+@wl.jit
+def by_address(a, b, n, D: tl.constexpr):
+    i = tl.arange(0, 64)
+    x = tl.load(a.to(tl.int64).to(tl.pointer_type(D)) + i, mask=i < n)
+    at = (b.to(tl.int64) + 8 * i).to(tl.pointer_type(tl.float64))
+    tl.store(at, x.to(tl.float64), mask=i < n)
+    tl.atomic_add(b.to(tl.int64).to(tl.pointer_type(tl.float64)) + 70, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int16, BF16])
+def test_addresses_of_arguments_are_followed(dtype: Any) -> None:
+    """Residues take other bytes than the floats that they stand for."""
+    a, b = np.arange(80).astype(dtype), np.zeros(80)
+    args = [a, b, 50]
+    named = {np.float16: tl.float16, np.int16: tl.int16, BF16: tl.bfloat16}[dtype]
+    compiled = by_address.compile_for(*args, grid=(1,), D=named)
+    assert compiled.simulate(*args, grid=(1,), algebra=True).is_equal
+    compiled.simulate(*args, grid=(1,))
+    assert b.tolist() == [*range(50), *[0] * 20, 1, *[0] * 9]

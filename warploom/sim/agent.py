@@ -163,7 +163,7 @@ class Agent:
         """Records an access to a scalar in global memory."""
         if isinstance(pointer, np.ndarray) and pointer.ndim:
             return
-        memory, dtype = self.cta.memory, pointee_of(o.operands[0].type).numpy
+        memory, dtype = self.cta.memory, pointee_of(o.operands[0].type)
         buffer, at = memory.split(int(memory.settled(pointer, dtype, o.loc)), o.loc)
         thing = f"{buffer.name}[{at - buffer.origin}]"
         agents = self.cta.report.words.setdefault(thing, {})

@@ -101,16 +101,19 @@ class ChosenMemory(GlobalMemory):
             return dtype.numpy.type(0 if other is None else other)
         return self._word(int(pointers), dtype.numpy)
 
-    def store(self, pointers: Any, values: Any, mask: Any, loc: Loc | None = None) -> None:
+    def store(
+        self, dtype: DType, pointers: Any, values: Any, mask: Any, loc: Loc | None = None
+    ) -> None:
         if mask is None or mask:
             self.words[int(pointers)] = values
 
-    def atomic(self, fn: str, pointers: Any, values: Any, rest: Any, loc: Loc | None = None) -> Any:
+    def atomic(
+        self, fn: str, dtype: DType, pointers: Any, values: Any, rest: Any, loc: Loc | None = None
+    ) -> Any:
         """As GlobalMemory's, on one word, to which other programs may have added in between."""
         address, mask = int(pointers), None if fn == "cas" else rest
         if mask is not None and not mask:
-            return np.asarray(values).dtype.type(0)
-        dtype = np.asarray(values).dtype
-        old = self._word(address, dtype) + dtype.type(self._fill(address)[0].drift)
-        self.words[address] = dtype.type(self.updated(fn, old, values, rest))
+            return dtype.numpy.type(0)
+        old = self._word(address, dtype.numpy) + dtype.numpy.type(self._fill(address)[0].drift)
+        self.words[address] = dtype.numpy.type(self.updated(fn, old, values, rest))
         return old

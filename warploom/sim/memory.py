@@ -125,8 +125,8 @@ class GlobalMemory:
         self.buffers.append(Buffer(name, data, origin))
         return (len(self.buffers) << BITS) + BIAS + origin
 
-    def settled(self, pointers: Any, dtype: np.dtype[Any], loc: Loc | None = None) -> Any:
-        """Pointers, those from addresses as pointers into the buffers that hold them."""
+    def settled(self, pointers: Any, dtype: DType, loc: Loc | None = None) -> Any:
+        """Pointers to elements of dtype, those from addresses as pointers into the buffers that hold them."""
         if isinstance(pointers, np.int64) and not (pointers & FOREIGN and pointers < BEYOND):
             return pointers
         p = np.asarray(pointers)
@@ -135,19 +135,23 @@ class GlobalMemory:
             return pointers
         flat = p.reshape(-1).copy()
         while foreign.size:
-            at = (flat[foreign] & (FOREIGN - 1)) * dtype.itemsize
+            size = dtype.numpy.itemsize
+            at = (flat[foreign] & (FOREIGN - 1)) * size
             number, begin, end = self._holder(int(at[0]), dtype, loc)
             inside = (at >= begin) & (at < end)
             inside[0] = True
-            flat[foreign[inside]] = (number << BITS) + BIAS + (at[inside] - begin) // dtype.itemsize
+            flat[foreign[inside]] = (number << BITS) + BIAS + (at[inside] - begin) // size
             foreign = foreign[~inside]
         return flat.reshape(p.shape)[()]
 
-    def _holder(self, address: int, dtype: np.dtype[Any], loc: Loc | None) -> tuple[int, int, int]:
+    def _holder(self, address: int, elem: DType, loc: Loc | None) -> tuple[int, int, int]:
         """The buffer around an address: its number, the addresses of its begin and end."""
-        shift = 0
+        dtype, shift = elem.numpy, 0
         if (own := of_argument(address)) is not None:
-            real = self._buffer(own[0], loc).data.ctypes.data + own[1]
+            data, begin = self._buffer(own[0], loc).data, address - own[1]
+            if data.dtype == self.numerics.holds(elem):
+                return own[0], begin, begin + data.size * dtype.itemsize
+            real = data.ctypes.data + own[1]
             address, shift = real, address - real
         for number, b in enumerate(self.buffers, 1):
             begin, size = b.data.ctypes.data, b.data.nbytes
@@ -209,7 +213,7 @@ class GlobalMemory:
     # ---- by pointers
 
     def _locate(
-        self, what: str, pointers: Any, mask: Any, dtype: np.dtype[Any], loc: Loc | None
+        self, what: str, pointers: Any, mask: Any, dtype: DType, loc: Loc | None
     ) -> list[tuple[Buffer, Array, Array]]:
         """(buffer, elements, lanes that they belong to) for each buffer that active lanes point into."""
         p = np.asarray(pointers)
@@ -247,18 +251,22 @@ class GlobalMemory:
         else:
             out = np.array(np.broadcast_to(other, shape), self.numerics.holds(dtype))
         flat = out.reshape(-1)
-        for buffer, elements, lanes in self._locate("load", pointers, mask, dtype.numpy, loc):
+        for buffer, elements, lanes in self._locate("load", pointers, mask, dtype, loc):
             flat[lanes] = buffer.data[elements]
         return out if shape else flat[0]
 
-    def store(self, pointers: Any, values: Any, mask: Any, loc: Loc | None = None) -> None:
+    def store(
+        self, dtype: DType, pointers: Any, values: Any, mask: Any, loc: Loc | None = None
+    ) -> None:
         """Writes values at pointers, where mask."""
         flat = np.broadcast_to(values, np.shape(pointers)).reshape(-1)
-        for buffer, elements, lanes in self._locate("store", pointers, mask, flat.dtype, loc):
+        for buffer, elements, lanes in self._locate("store", pointers, mask, dtype, loc):
             self._writable(buffer, loc)
             buffer.data[elements] = flat[lanes]
 
-    def atomic(self, fn: str, pointers: Any, values: Any, rest: Any, loc: Loc | None = None) -> Any:
+    def atomic(
+        self, fn: str, dtype: DType, pointers: Any, values: Any, rest: Any, loc: Loc | None = None
+    ) -> Any:
         """Lane by lane: memory ← fn(memory, value); gives the old values (0 where masked off).
 
         rest: a mask or None; for fn cas what memory is compared with."""
@@ -267,7 +275,7 @@ class GlobalMemory:
         compared = np.broadcast_to(rest, shape).reshape(-1)
         given = np.broadcast_to(values, shape).reshape(-1)
         old = np.zeros(given.shape, given.dtype)
-        for buffer, elements, lanes in self._locate("atomic", pointers, mask, given.dtype, loc):
+        for buffer, elements, lanes in self._locate("atomic", pointers, mask, dtype, loc):
             if fn != "load":
                 self._writable(buffer, loc)
             for e, lane in zip(elements.tolist(), lanes.tolist(), strict=True):

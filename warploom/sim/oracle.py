@@ -369,14 +369,15 @@ def _load(p: _Program, o: Op, pointers: Any, mask: Any = None, other: Any = None
 @_effect(tile.store)
 def _store(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> None:
     if p.acts(o):
-        p.memory.store(pointers, value, mask, o.loc)
+        p.memory.store(pointee_of(o.operands[0].type), pointers, value, mask, o.loc)
 
 
 @_effect(tile.atomic)
 def _atomic(p: _Program, o: Op, pointers: Any, value: Any, rest: Any = None) -> Any:
     if not p.acts(o):  # done in replica 0's run; the later runs see the same old values
         return p.shared.again()
-    old = p.memory.atomic(o.attrs["fn"], pointers, value, rest, o.loc)
+    elem = pointee_of(o.operands[0].type)
+    old = p.memory.atomic(o.attrs["fn"], elem, pointers, value, rest, o.loc)
     if p.is_once(o):
         p.shared.numbers.append(old)
     return old
@@ -403,7 +404,7 @@ def _make_view(p: _Program, o: Op, base: Any, *sizes: Any) -> ViewValue:
     rank = len(sizes) // 2
     numbers = tuple(int(n) for n in sizes)
     return ViewValue(
-        int(p.memory.settled(base, pointee_of(o.operands[0].type).numpy, o.loc)),
+        int(p.memory.settled(base, pointee_of(o.operands[0].type), o.loc)),
         numbers[:rank],
         numbers[rank:],
         o.attrs.get("narrow", ()),

@@ -113,7 +113,7 @@ def _replica_id(a: Agent, o: Op) -> Any:
 @step(tile.make_view)
 def _make_view(a: Agent, o: Op, base: Any, *sizes: Any) -> ViewValue:
     rank, numbers = len(sizes) // 2, a.numbers(sizes)
-    at = a.cta.memory.settled(base, pointee_of(o.operands[0].type).numpy, o.loc)
+    at = a.cta.memory.settled(base, pointee_of(o.operands[0].type), o.loc)
     sizes = tuple(numbers[:rank]), tuple(numbers[rank:])
     return ViewValue(int(at), *sizes, o.attrs.get("narrow", ()))
 
@@ -155,7 +155,7 @@ def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
     if not skips(a, o, p, value):
         a.touch(o, "write", p)
         check_run(a, o, p, mask, o.attrs.get("run"))
-        a.cta.memory.store(p, value, mask, o.loc)
+        a.cta.memory.store(pointee_of(o.operands[0].type), p, value, mask, o.loc)
 
 
 @step(tile.atomic)
@@ -170,7 +170,8 @@ def _atomically(a: Agent, o: Op, p: Any, value: Any, rest: Any) -> Steps:
     a.touch(o, "write", p)
     if o.attrs.get("run"):
         check_run(a, o, p, rest, o.attrs["run"])
-    return a.cta.memory.atomic(o.attrs["fn"], p, value, rest, o.loc)
+    elem = pointee_of(o.operands[0].type)
+    return a.cta.memory.atomic(o.attrs["fn"], elem, p, value, rest, o.loc)
 
 
 @step(tile.load_box)
