@@ -12,6 +12,7 @@
 | WARPLOOM_CHECK | 0, 1, strict | check explicit kernels before a launch; strict: refuse *not proved* |
 | WARPLOOM_TRACEBACK | 0, 1 | a user's mistake is told with the compiler's frames, too |
 | WARPLOOM_AS_TRITON | 0, 1 | `import triton` and `import tilus` give warploom's (docs/triton.md) |
+| WARPLOOM_MAX_TRIPS | `1000000` … | iterations that a `while` may run for on the CPU (default: 100000) |
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ D = TypeVar("D")
 
 PREFIX = "WARPLOOM_"
 CACHE_SIZE = 2 << 30  # bytes, where nothing is said
+MAX_TRIPS = 100_000
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -55,6 +57,7 @@ class Options:
     traceback: bool = False
     cache_size: int = CACHE_SIZE
     as_triton: bool = False
+    max_trips: int = MAX_TRIPS
 
 
 def get(environ: Mapping[str, str] | None = None) -> Options:
@@ -85,6 +88,7 @@ def get(environ: Mapping[str, str] | None = None) -> Options:
         traceback=read("TRACEBACK", _flag, False),
         cache_size=read("CACHE_SIZE", _size, CACHE_SIZE),
         as_triton=read("AS_TRITON", _flag, False),
+        max_trips=read("MAX_TRIPS", _count, MAX_TRIPS),
     )
 
 
@@ -119,6 +123,12 @@ def _flag(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError("expected 0 or 1")
     return text == "1"
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise ValueError("expected a whole number from 1 on")
+    return int(text)
 
 
 def _size(text: str) -> int:

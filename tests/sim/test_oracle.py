@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.sim.kernels import pointer_gemm
 from warploom.errors import LaunchError
 from warploom.ir.core import Builder, Func, Level, Value
@@ -15,7 +17,7 @@ from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DTYPES, DType, Pointer, Scalar, bf16, f8e4m3, f16, f32, i8, i32, i64
 from warploom.sim import memory, oracle
 from warploom.sim.evaluate import PURE
-from warploom.sim.report import MemoryFault
+from warploom.sim.report import MemoryFault, StepLimit
 from warploom.sim.rounding import round_to
 
 
@@ -169,3 +171,50 @@ def test_arguments_are_checked() -> None:
         oracle.run(func, (a, a, a, 1, 1, 1), 1)
     with pytest.raises(LaunchError, match="grid"):
         memory.grid_of((1, 2, 3, 4))
+
+
+@wl.jit
+def counting(a, n):
+    i = 0
+    while i < n:
+        i += tl.load(a)
+    tl.store(a + 1, i)
+
+
+@wl.jit
+def waiting(flags):
+    while tl.atomic_add(flags, 0) < tl.program_id(0) + 2:
+        pass
+    tl.atomic_add(flags, 1)
+
+
+@pytest.mark.parametrize("way", ["oracle", "simulator", "algebra", "timeline"])
+def test_a_while_that_never_ends_is_an_error(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU nobody else could end it; the limit can be raised."""
+    monkeypatch.setenv("WARPLOOM_MAX_TRIPS", "50")
+    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+
+    def run(kernel: wl.JITFunction, grid: int, *args: Any) -> None:
+        if way == "oracle":
+            kernel[(grid,)](*args)
+            return
+        compiled = kernel.compile_for(*args, grid=(grid,))
+        if way == "timeline":
+            compiled.timeline(*args, grid=(grid,))
+        else:
+            compiled.simulate(*args, grid=(grid,), algebra=way == "algebra", order="late")
+
+    ends = np.array([1, 0], np.int32)
+    run(counting, 1, ends, 50)
+    if way != "algebra":  # which leaves arrays as they are
+        assert ends[1] == 50
+    for kernel, args in (
+        (counting, (np.array([1, 0], np.int32), 51)),
+        (counting, (np.zeros(2, np.int32), 3)),
+        (waiting, (np.zeros(1, np.int32),)),
+    ):
+        with pytest.raises(StepLimit, match="a loop runs for more than 50 iterations") as e:
+            run(kernel, 2, *args)
+        assert e.value.loc is not None and "WARPLOOM_MAX_TRIPS" in (e.value.help or "")
+    monkeypatch.setenv("WARPLOOM_MAX_TRIPS", "60")
+    run(counting, 1, ends, 60)

@@ -26,6 +26,7 @@ def test_every_variable_is_read() -> None:
         "WARPLOOM_TRACEBACK": "1",
         "WARPLOOM_CACHE_SIZE": "3m",
         "WARPLOOM_AS_TRITON": "1",
+        "WARPLOOM_MAX_TRIPS": "7",
     }
     got = options.get(env)
     want = (
@@ -39,6 +40,7 @@ def test_every_variable_is_read() -> None:
         True,
         3 << 20,
         True,
+        7,
     )
     assert dataclasses.astuple(got) == want
     assert len(env) == len(dataclasses.fields(options.Options))
@@ -52,6 +54,8 @@ def test_every_variable_is_read() -> None:
         ("WARPLOOM_CACHE_SIZE", "0", "a size such as 500M or 2G"),
         ("WARPLOOM_CACHE_SIZE", "2GB", "a size such as 500M or 2G"),
         ("WARPLOOM_SIM", "2", "expected 0 or 1"),
+        ("WARPLOOM_MAX_TRIPS", "0", "expected a whole number from 1 on"),
+        ("WARPLOOM_MAX_TRIPS", "1e6", "expected a whole number from 1 on"),
         ("WARPLOOM_CHECK", "2", "not a valid Check"),
         ("WARPLOOM_DUMPS", "all", "there is no option WARPLOOM_DUMPS"),
     ],

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warploom.ir.core import Op
+from warploom.options import MAX_TRIPS
 from warploom.sim.shared import Place
 
 
@@ -47,9 +48,7 @@ class Engine:
         self.lanes: dict[Lane, deque[Action]] = {}
         self.serial = 0
         self.tick = 0  # the scheduler's
-        self.max_iterations: int | None = (
-            None  # of the scheduler, and of a `while` that takes none of its steps
-        )
+        self.max_iterations = MAX_TRIPS  # of a `while`, which may take no step of the scheduler
         self.max_trips: int | None = None  # of any loop
 
     def issue(self, kind: str, run: Callable[[], None], time: float, lane: Lane) -> Action:

@@ -6,7 +6,7 @@ from typing import Any
 
 from warploom.ir.core import Op
 from warploom.sim.agent import Agent
-from warploom.sim.report import NeedsData, SimError, StepLimit, TripLimit
+from warploom.sim.report import NeedsData, SimError, TripLimit, endless
 from warploom.sim.translate import called
 
 MAX_SPINS = 1_000  # that a run without data waits for a word, of another program perhaps
@@ -33,8 +33,8 @@ def limit(a: Agent, o: Op, iterations: int, spins: bool) -> None:
     if engine.max_trips is not None:
         _limit_trips(o, iterations, engine.max_trips)
     most = engine.max_iterations
-    if most is not None and iterations > (min(most, MAX_SPINS) if spins else most):
-        raise StepLimit("step-limit", f"a loop runs for more than {most} iterations", o.loc)
+    if iterations > (min(most, MAX_SPINS) if spins else most):
+        raise endless(o, most)
 
 
 def _limit_trips(o: Op, trips: int, most: int) -> None:

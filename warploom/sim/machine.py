@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from warploom import options
 from warploom.errors import InternalError, LaunchError, Note, whole_number
 from warploom.ir.core import HARDWARE, Func, Op, Region
 from warploom.ir.ops import regs
@@ -75,7 +76,7 @@ def simulate(
     event of the timeline.  track=False leaves the happens-before proof out and lets warps of one replica
     drift apart instead, so that only what goes wrong by itself is reported.  data=False runs the protocol
     alone: no tile is computed or moved (agent.NeedsData where control flow depends on one).
-    max_steps: of the scheduler, for each program (StepLimit).  max_trips: of any loop (TripLimit).
+    max_steps: of the scheduler, a program, and of a `while` (StepLimit).  max_trips: of any loop (TripLimit).
     confluent=False: a tracked run in which arrivals and waits count in whatever phase they meet, as on the
     hardware, and nothing is asked of other orders.  scheduler: picks what happens next, instead of `order`.
     program: only the program with this number.  together: all programs at once, as far as they share global
@@ -158,7 +159,8 @@ class Machine:
     def run(self, scheduler: Scheduler) -> None:
         """Runs the programs to their ends."""
         going, engine, most = self.going, self.engine, scheduler.max_steps
-        engine.max_iterations, engine.max_trips = most, scheduler.max_trips
+        engine.max_trips = scheduler.max_trips
+        engine.max_iterations = options.get().max_trips if most is None else most
         for program in self.programs:
             self._begin(program)
         while True:  # a step of an agent or an engine

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from warploom import options
 from warploom.errors import InternalError
 from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import cluster, control, task, tile
@@ -27,7 +28,7 @@ from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
-from warploom.sim.report import ProtocolError, SimError
+from warploom.sim.report import ProtocolError, SimError, endless
 from warploom.sim.undefined import Divisions, Undefined
 
 
@@ -49,6 +50,7 @@ def run(
     memory, params = bind(func, args, numerics)
     sizes = grid_of(grid)
     offsets, divisions = Offsets(func), Divisions(func)
+    max_trips = options.get().max_trips
     replicas: dict[str, int] = dict(func.attrs.get("replicas", {}))
     rounds = max(replicas.values(), default=1)
     for z, y, x in itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0])):
@@ -67,6 +69,7 @@ def run(
                     replica,
                     replicas,
                     shared,
+                    max_trips,
                 )
                 with np.errstate(all="ignore"):
                     program.region(func.body)
@@ -196,10 +199,11 @@ class _Program:
         replica: int,
         replicas: dict[str, int],
         shared: _ProgramState,
+        max_trips: int,
     ) -> None:
         self.memory, self.env, self.ids, self.grid = memory, env, ids, grid
         self.replica, self.replicas, self.shared = replica, replicas, shared
-        self.offsets, self.divisions = offsets, divisions
+        self.offsets, self.divisions, self.max_trips = offsets, divisions, max_trips
         self.consumers = _consumers(func)
 
     def region(self, region: Region) -> tuple[Any, ...]:
@@ -269,11 +273,13 @@ def _for(p: _Program, o: Op, lo: Any, hi: Any, step: Any, *init: Any) -> Any:
 def _while(p: _Program, o: Op, *init: Any) -> Any:
     condition, body = o.regions
     carried = init
-    while True:
+    for trips in itertools.count():
         p.env.update(zip(condition.params, carried, strict=True))
         go, *rest = p.region(condition)
         if not go:
             return _single(tuple(rest))
+        if trips == p.max_trips:
+            raise endless(o, trips)
         p.env.update(zip(body.params, rest, strict=True))
         carried = p.region(body)
 

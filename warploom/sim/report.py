@@ -86,6 +86,17 @@ class TripLimit(StepLimit):
     """A loop runs more often than it may."""
 
 
+def endless(o: Op, most: int) -> StepLimit:
+    """What is said of a `while` that runs on after so many iterations."""
+    return StepLimit(
+        "step-limit",
+        f"a loop runs for more than {most} iterations",
+        o.loc,
+        help="if it ends later, set WARPLOOM_MAX_TRIPS to more; one that waits for another program never "
+        "ends here: without a GPU each program runs to its end before the next one begins",
+    )
+
+
 @dataclass(frozen=True)
 class Event:
     """One use of a unit on the predicted timeline.
