@@ -32,6 +32,9 @@ IN_ORDER_FROM = (
 )
 SPLIT_K_FROM = 100_000  # likewise: loops whose iterations CTAs share
 ODD_WARPS_FROM = 300_000  # likewise: numbers of warps beside a dot that are no power of two
+SHARED_FROM = (
+    400_000  # likewise: split_k is for loops drawn to be shared, and reads go by addresses
+)
 BLOCKS = 4  # the most that a loop's index times its step goes through, in blocks of an array
 
 
@@ -50,6 +53,7 @@ class Draw(Expressions):
         self.loops: list[tuple[str, int]] = []  # (variable, iterations) of the loops around
         self.is_top = True
         self.in_order = False  # dots that one warp does by itself, in registers
+        self.is_shared = False  # CTAs share the iterations of the loop of dots
 
     # ---- the frame
 
@@ -58,7 +62,8 @@ class Draw(Expressions):
         # Imported here: products draw statements too.
         from tests.fuzz.draw_dots import product
 
-        has_dots = self.maybe(0.55)
+        has_dots = self.maybe(0.6 if self.seed >= SHARED_FROM else 0.55)
+        self.is_shared = has_dots and self.seed >= SHARED_FROM and self.maybe(0.3)
         grid = r.choice([(1,), (2,), (2,), (3,), (2, 2), (1, 2), (2, 1, 2)])
         self.is_line = len(grid) == 1
         programs = self.programs(grid)
@@ -101,10 +106,10 @@ class Draw(Expressions):
         """`slot`: the number of the tile at work, no two of them alike; perhaps of a persistent loop."""
         self.around: list[list[Any]] = []
         self.wrap: list[Callable[[tuple[Any, ...]], Any]] = []
-        if self.maybe(0.25):
+        if not self.is_shared and self.maybe(0.25):
             self.return_early(programs)
         pid = self.vars[0]
-        self.is_persistent = self.maybe(0.3)
+        self.is_persistent = not self.is_shared and self.maybe(0.3)
         if self.is_persistent:
             count = self.integer("tiles", self.r.randrange(0, 2 * programs + 1), 2 * programs)
             self.persistent(var(*pid), count, programs)
@@ -153,9 +158,11 @@ class Draw(Expressions):
             warps = [1, 2, 8] if self.rows % 64 == 0 else [1, 2, 4, 4, 8]
             if self.seed >= ODD_WARPS_FROM:
                 warps += [3, 5, 6]
+            if self.seed >= SHARED_FROM:  # others have no tasks
+                warps += [8, 8] if self.rows % 64 == 0 else [4, 4, 8]
         k["num_warps"] = r.choice(warps)
         if has_dots:
-            groups = r.choice([None, None, 0, 1, 1, 2, 2])
+            groups = r.choice([None, None, 0, 1, 1, 2, 2, *([1, 2] * (self.seed >= SHARED_FROM))])
             if groups is not None:
                 k["num_consumer_groups"] = groups
             if groups and self.maybe(0.5):
@@ -184,7 +191,11 @@ class Draw(Expressions):
         ):  # fmt: skip
             if self.maybe(p):
                 k[name] = r.choice(values)
-        if has_dots and self.seed >= SPLIT_K_FROM and self.maybe(0.4):
+        if self.seed >= SHARED_FROM:
+            is_split = self.is_shared or self.maybe(0.01)
+        else:
+            is_split = has_dots and self.seed >= SPLIT_K_FROM and self.maybe(0.4)
+        if is_split:
             k.pop("num_ctas", None)
             k["split_k"] = r.choice([2, 4, 8])
 
@@ -301,7 +312,8 @@ class Draw(Expressions):
                 lead = make("rem", self.number(), literal(2, "i32"))
         rest: dict[str, Any] = {}
         if is_read and way == "ptr" and not hint and self.maybe(0.1):
-            hint = r.choice(["volatile", "first"])
+            more = ["address"] if self.seed >= SHARED_FROM else []
+            hint = r.choice(["volatile", "first", *more])
         low = {"e4m3": 2, "e5m2": 2}.get(dtype, 3)
         name = self.array(
             dtype,

@@ -33,16 +33,16 @@ class Sizes:
 
 def product(d: Draw) -> None:
     """The kernel's main part, and some statements before and after it."""
-    if d.maybe(0.3):
+    if not d.is_shared and d.maybe(0.3):
         d.statements(d.r.choice([1, 2]))
     dtypes = ["f16", "bf16", "f16", "bf16", "e4m3", "e5m2", "i8", "f32"]
     dtype = d.r.choice([*dtypes, "u8", "f64"] if d.in_order else dtypes)
-    newer = d.seed >= BATCHES_FROM and d.in_order
+    newer = d.seed >= BATCHES_FROM and d.in_order and not d.is_shared
     if newer and d.maybe(0.3):
         batches(d, dtype)
     elif newer and d.maybe(0.3):
         scaled(d)
-    elif d.maybe(0.3) and FORMATS[dtype].is_float:
+    elif not d.is_shared and d.maybe(0.3) and FORMATS[dtype].is_float:
         chain(d, dtype)
     else:
         sum_over_k(d, dtype, d.r.choice(IN_ORDER[dtype]) if d.in_order else dtype)
@@ -134,9 +134,9 @@ class _Sum:
         r = d.r
         if d.maybe(0.2):
             self.start = d.tile(shape, dtype, 2) if dtype != "i32" else typed(1, dtype, shape)
-        self.scale = r.choice([1, 1, 1, 1, 1, 2, -1]) if dtype == "f32" else 1
+        self.scale = r.choice([1, 1, 1, 1, 1, 2, -1]) if dtype == "f32" and not d.is_shared else 1
         self.plus = d.maybe(0.4)
-        self.after = d.maybe(0.08) and dtype == "f32"
+        self.after = not d.is_shared and d.maybe(0.08) and dtype == "f32"
         self.out = "f16" if dtype == "f32" and d.maybe(0.04) else ""
         options: list[tuple[str, Any]] = []
         if d.maybe(0.2):
@@ -167,8 +167,8 @@ class _Sum:
 
 def _loop(d: Draw, dtype: str) -> tuple[E, E, int]:
     r = d.r
-    stored = r.choice([0, 1, 1, 2, 2, 3, 4, 5])
-    if d.maybe(0.1):
+    stored = r.choice([0, 2, 2, 3, 4, 5] if d.is_shared else [0, 1, 1, 2, 2, 3, 4, 5])
+    if not d.is_shared and d.maybe(0.1):
         d.counted()
         return literal(0, "i32"), var(*d.vars[-1]), 3
     return literal(0, "i32"), d.integer("steps", stored, max(stored, 1)), max(stored, 1)
@@ -200,27 +200,27 @@ def sum_over_k(d: Draw, dtype: str, of_right: str) -> None:
     operand = T(dtype, (s.m, s.k), -8, 8), T(of_right, (s.k, s.n), -8, 8)
     accs = [_Sum(d, (s.m, s.n), sums(dtype)) for _ in range(1 + two)]
     types = [acc.begin(var("x", operand[0]), var("y", operand[1]), outer * most) for acc in accs]
-    carried = [d.carried()] if d.maybe(0.2) else []
+    carried = [d.carried()] if not d.is_shared and d.maybe(0.2) else []
 
     def body() -> None:
         x, y = _touched(d, d.loaded(a)), _touched(d, d.loaded(b))
         right = [y, _touched(d, d.loaded(c))] if two else [y]
-        if d.maybe(0.15):
+        if not d.is_shared and d.maybe(0.15):
             d.statements(1)
         steps = [
             Let(acc.name, acc.step(var(acc.name, t), x, z))
             for acc, t, z in zip(accs, types, right, strict=True)
         ]
-        guarded = d.maybe(0.12)
+        guarded = not d.is_shared and d.maybe(0.12)
         d.out.extend([If(d.test(), tuple(steps))] if guarded else steps)
         for one in carried:
             d.change(*one)
-        if d.maybe(0.05):
+        if not d.is_shared and d.maybe(0.05):
             d.store_out()
 
     if outer > 1:
         name = d.fresh("j")
-        count = d.integer("rounds", d.r.choice([1, 2]), 2)
+        count = d.integer("rounds", 2 if d.is_shared else d.r.choice([1, 2]), 2)
         d.inside_loop(
             name, literal(0, "i32"), count, outer, lambda: d.inside_loop(k, lo, hi, most, body)
         )

@@ -7,7 +7,20 @@ import random
 from collections.abc import Callable
 
 from tests.fuzz.numbers import FORMATS
-from tests.fuzz.ops import LIBDEVICE, LOOSE, SPECIAL, Inexact, literal, make, typed, var
+from tests.fuzz.ops import (
+    ASSEMBLY,
+    IN_TURN,
+    LIBDEVICE,
+    LOOSE,
+    PAIRS,
+    ROUNDED,
+    SPECIAL,
+    Inexact,
+    literal,
+    make,
+    typed,
+    var,
+)
 from tests.fuzz.tree import E, T, parts
 
 # What a drawn value may be at most, and how fine: what the next op does with it still fits the format.
@@ -37,6 +50,9 @@ STORED = (
 FUNCTIONS_FROM = 90_000
 SPECIAL_FROM = 150_000  # likewise, of those that neither Python nor NumPy has
 ZEROS_FROM = 300_000  # likewise, of integers divided by what may be 0
+PAIRS_FROM = (
+    400_000  # likewise, of functions that combine pairs, square roots that are rounded, and PTX
+)
 
 
 class Expressions:
@@ -46,8 +62,9 @@ class Expressions:
         self.r = random.Random(seed)
         self.has_functions = seed >= FUNCTIONS_FROM
         of_libdevice = LIBDEVICE | (SPECIAL if seed >= SPECIAL_FROM else {})
+        of_libdevice |= ROUNDED if seed >= PAIRS_FROM else {}
         self.of_libdevice = of_libdevice if self.has_functions else {}
-        self.has_zeros = seed >= ZEROS_FROM
+        self.has_zeros, self.has_pairs = seed >= ZEROS_FROM, seed >= PAIRS_FROM
         self.vars: list[tuple[str, T]] = []
         self.made = 0
         self.helpers = 0
@@ -128,6 +145,9 @@ class Expressions:
                 two = (self.tile(shape, dtype, depth - 1) for _ in range(2))
                 return make("select", self.tile(shape, "i1", 1), *two)
             return self.to(self.tile(shape, "f32", depth - 1), dtype)
+        if self.has_pairs and dtype in ASSEMBLY and self.maybe(0.04):
+            two = (self.tile(shape, dtype, depth - 1) for _ in range(2))
+            return make("asm", *two, text=self.r.choice(ASSEMBLY[dtype]))
         if self.has_zeros and dtype in ("i32", "f32") and self.maybe(0.12):
             return self.to(self.divided_where(shape, depth), dtype)
         if self.maybe(0.12):
@@ -391,6 +411,8 @@ class Expressions:
         x = self.tile(big, source, depth)
         if r.random() < 0.12:
             return self.to(make("reduce", x, axis=axis, fn=r.choice(["argmax", "argmin"])), dtype)
+        if self.has_pairs and r.random() < 0.25:
+            return self.to(self.paired("reduce_pair", self.to(x, "f32"), axis), dtype)
         fn, own = self.along(source, ("sum", "sum", "max", "min", "xor", "and", "or", "mul"))
         if fn == "mul" and source in ("f32", "f16", "bf16"):
             x = self.fit(make("floor", self.to(x, "f32")), -1, 1)
@@ -402,6 +424,10 @@ class Expressions:
     def scanned(self, shape: tuple[int, ...], dtype: str, depth: int) -> E | None:
         r, source = self.r, self.r.choice(["f32", "i32"])
         x = self.tile(shape, source, depth)
+        if self.has_pairs and r.random() < 0.25:
+            axis, back = r.randrange(len(shape)), self.maybe(0.3)
+            pair = self.paired("scan_pair", self.to(x, "f32"), axis, reverse=back)
+            return self.to(pair, dtype)
         fn, own = self.along(source, ("sum", "sum", "max", "min", "xor", "mul"))
         if fn == "mul":
             x = self.fit(make("floor", x) if source == "f32" else x, -1, 1)
@@ -409,6 +435,16 @@ class Expressions:
             x = self.tame(x, 8)
         axis, back = r.randrange(len(shape)), self.maybe(0.3)
         return self.to(make("scan", x, axis=axis, fn=fn, reverse=back, by_function=own), dtype)
+
+    def paired(self, op: str, x: E, axis: int, **rest: bool) -> E:
+        """Two tiles reduced or scanned together, by a function that gives both parts at once."""
+        fn = self.r.choice(
+            sorted(PAIRS) if op == "scan_pair" else [f for f in sorted(PAIRS) if f not in IN_TURN]
+        )
+        y = self.tile(x.t.shape, "i32" if fn == "furthest" else "f32", 1)
+        x = self.fit(make("floor", x), -1, 1) if fn == "affine" else self.tame(x, 8)
+        y = self.tame(y, 8)
+        return make(op, x, y, axis=axis, fn=fn, which=self.r.randrange(2), **rest)
 
     # ---- helpers
 

@@ -404,6 +404,14 @@ for _name, (_fn, _lo, _hi, *_rest) in (LIBDEVICE | SPECIAL).items():
     OPS[_name] = Op(_loose(_lo, _hi, *_rest), _libdevice(_name), _in_double(_fn))
 
 
+# Those that round as IEEE 754 says, by their names in `tl`.
+ROUNDED: dict[str, tuple[Any, float, float, float, float, float, float]] = {
+    "sqrt_rn": (np.sqrt, 0.25, 64, 1, 0.5, 8, 1e-5)
+}
+for _name, (_fn, _lo, _hi, *_rest) in ROUNDED.items():
+    OPS[_name] = Op(_loose(_lo, _hi, *_rest), _call(_name), _in_double(_fn))
+
+
 def _ratio(a: dict[str, Any], ts: list[T]) -> T:
     """x / y with y in [1/4, 64]."""
     x, y = ts
@@ -432,6 +440,29 @@ OPS["atan2"] = Op(_angle, _libdevice("atan2"), _in_double(np.arctan2))
 OPS["div"] = Op(_ratio, _infix("/"), _in_double(np.divide))
 OPS["div_rn"] = Op(_ratio, _call("div_rn"), _in_double(np.divide))
 OPS["fdiv"] = Op(_ratio, _call("fdiv"), _in_double(np.divide))
+
+
+# ---- PTX: (instruction, register, type, value)
+
+_ASSEMBLY: dict[str, tuple[str, Rule, Any]] = {
+    "add.s32": ("r", _add, np.add), "xor.b32": ("r", _whole, np.bitwise_xor), "mul.lo.s32": ("r", _mul, np.multiply),
+    "add.f32": ("f", _add, np.add), "max.f32": ("f", _most, np.fmax),
+}  # fmt: skip
+ASSEMBLY = {"i32": ("add.s32", "xor.b32", "mul.lo.s32"), "f32": ("add.f32", "max.f32")}
+
+
+def _spell_assembly(e: E, s: list[str]) -> str:
+    r = _ASSEMBLY[e.attrs["text"]][0]
+    text = f"{e.attrs['text']} $0, $1, $2;"
+    told = f'"={r},{r},{r}", [{s[0]}, {s[1]}], {e.t.format.tl}, is_pure=True, pack=1'
+    return f'tl.inline_asm_elementwise("{text}", {told})'
+
+
+OPS["asm"] = Op(
+    lambda a, ts: _ASSEMBLY[a["text"]][1](a, ts),
+    _spell_assembly,
+    lambda e, xs: _ASSEMBLY[e.attrs["text"]][2](*xs),
+)
 
 
 # ---- shapes
@@ -615,6 +646,54 @@ def _scan(e: E, xs: list[Any]) -> Any:
 
 
 OPS["scan"] = Op(_scanned, _spell_scan, _scan)
+
+
+# ---- pairs along an axis: (text of a function of a, b and, behind them, c, d; its value)
+
+PAIRS: dict[str, tuple[str, Callable[..., tuple[Any, Any]]]] = {
+    "both": ("a + c, tl.maximum(b, d)", lambda a, b, c, d: (a + c, np.maximum(b, d))),
+    "furthest": (
+        "tl.where((a > c) | ((a == c) & (b < d)), a, c), tl.where((a > c) | ((a == c) & (b < d)), b, d)",
+        lambda a, b, c, d: tuple(np.where((a > c) | ((a == c) & (b < d)), (a, b), (c, d))),
+    ),
+    "affine": ("a * c, b * c + d", lambda a, b, c, d: (a * c, b * c + d)),
+    "last": ("tl.where(d != 0, c, a), tl.where(d != 0, d, b)",
+             lambda a, b, c, d: (np.where(d != 0, c, a), np.where(d != 0, d, b))),
+}  # fmt: skip
+IN_TURN = ("affine", "last")  # not commutative, so that they are only scanned
+
+
+def _paired(a: dict[str, Any], ts: list[T]) -> T:
+    """The type of a part; those that add up have as many terms as lie along the axis."""
+    x, n = ts[a["which"]], ts[0].shape[a["axis"]]
+    shape = x.shape if "reverse" in a else (*x.shape[: a["axis"]], *x.shape[a["axis"] + 1 :])
+    if (a["fn"], a["which"]) in (("both", 0), ("affine", 1)):
+        return x.like(shape=shape, lo=-n * x.top, hi=n * x.top)
+    return x.like(shape=shape, lo=min(-1, x.lo), hi=max(1, x.hi))
+
+
+def _spell_pair(e: E, s: list[str]) -> str:
+    back = ", reverse=True" if e.attrs.get("reverse") else ""
+    fn = "associative_scan" if "reverse" in e.attrs else "reduce"
+    both = f"({s[0]}, {s[1]}), {e.attrs['axis']}, combine_{e.attrs['fn']}{back}"
+    return f"tl.{fn}({both})[{e.attrs['which']}]"
+
+
+def _pair(e: E, xs: list[Any]) -> Any:
+    axis, fn = e.attrs["axis"], PAIRS[e.attrs["fn"]][1]
+    parts = [np.moveaxis(x, axis, 0) for x in xs]
+    places = range(len(parts[0]))
+    found = []
+    for i in reversed(places) if e.attrs.get("reverse") else places:
+        here = tuple(x[i] for x in parts)
+        found.append(fn(*found[-1], *here) if found else here)
+    if "reverse" not in e.attrs:
+        return np.asarray(found[-1][e.attrs["which"]]).astype(e.t.format.numpy)[()]
+    out = np.stack([one[e.attrs["which"]] for one in found])
+    return np.moveaxis(out[::-1] if e.attrs["reverse"] else out, 0, axis).astype(e.t.format.numpy)
+
+
+OPS["reduce_pair"] = OPS["scan_pair"] = Op(_paired, _spell_pair, _pair)
 
 
 # ---- products

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.fuzz.numbers import FORMATS
-from tests.fuzz.ops import COMBINERS, OPS
+from tests.fuzz.ops import COMBINERS, OPS, PAIRS
 from tests.fuzz.tree import (
     Access,
     Array,
@@ -72,11 +72,15 @@ class _Text:
             for s in statements(self.kernel.body)
             for top in expressions(s)
             for e in parts(top)
-            if e.op in ("reduce", "scan") and e.attrs["fn"] in COMBINERS
+            if e.op in ("reduce", "scan", "reduce_pair", "scan_pair")
         }
         combiners = [
             f"@wl.jit\ndef {COMBINERS[fn]}(a, b):\n    return {_COMBINER_TEXT[fn]}\n"
-            for fn in sorted(used)
+            for fn in sorted(used & COMBINERS.keys())
+        ]
+        combiners += [
+            f"@wl.jit\ndef combine_{fn}(a, b, c, d):\n    return {PAIRS[fn][0]}\n"
+            for fn in sorted(used & PAIRS.keys())
         ]
         head = f"@wl.jit\ndef kernel({', '.join(arguments(self.kernel))}):\n"
         top = [f"    {name} = {text}" for text, name in self.top.items()]
@@ -136,9 +140,12 @@ class _Text:
 
     def base(self, a: Access) -> str:
         array = self.kernel.array(a.array)
+        name = array.name
+        if a.hint == "address":
+            name = f"{name}.to(tl.int64).to(tl.pointer_type({FORMATS[array.dtype].tl}))"
         if a.lead is None:
-            return array.name
-        return f"{array.name} + {self.expr(a.lead)} * {_strides(array)[0]}"
+            return name
+        return f"{name} + {self.expr(a.lead)} * {_strides(array)[0]}"
 
     def pointers(self, a: Access) -> str:
         array = self.kernel.array(a.array)

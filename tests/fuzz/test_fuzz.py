@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.case import Case
-from tests.fuzz.draw import IN_ORDER_FROM, ODD_WARPS_FROM, Draw, draw
+from tests.fuzz.draw import IN_ORDER_FROM, ODD_WARPS_FROM, SHARED_FROM, Draw, draw
 from tests.fuzz.draw_dots import BATCHES_FROM, IN_ORDER
 from tests.fuzz.draw_expr import FUNCTIONS_FROM
 from tests.fuzz.judge import judge
+from tests.fuzz.ops import IN_TURN, PAIRS
 from tests.fuzz.planted import PLANTS, search
 from tests.fuzz.runner import is_failure
 from tests.fuzz.scripts import FLAGS, SIGNED_FROM, WORDS, Ring, judge_script
@@ -19,7 +20,8 @@ from tests.fuzz.tree import expressions, parts, statements
 
 CHUNK = 10
 SEEDS = (
-    *range(0, 100),
+    *range(0, 50),
+    *range(SHARED_FROM, SHARED_FROM + 50),
     *range(IN_ORDER_FROM, IN_ORDER_FROM + 50),
     *range(FUNCTIONS_FROM, FUNCTIONS_FROM + 50),
     *range(BATCHES_FROM, BATCHES_FROM + 50),
@@ -108,6 +110,24 @@ def test_warps_of_no_power_of_two_are_drawn_and_right(tmp_path: Path) -> None:
     for seed in seeds:
         verdict = judge(Case(draw(seed)), tmp_path, 2)
         assert verdict.kind.startswith("ok"), f"{seed}: {verdict.said}"
+
+
+def test_loops_are_drawn_to_be_shared_and_pairs_combined() -> None:
+    """split_k is asked for where it can apply, and nearly nowhere else; a third of those with dots is in registers."""
+    drawn = [Draw(seed) for seed in range(SHARED_FROM, SHARED_FROM + 400)]
+    kernels = [d.kernel() for d in drawn]
+    split = [d.is_shared for d, k in zip(drawn, kernels, strict=True) if "split_k" in k.knobs]
+    assert len(split) >= 40 and sum(split) >= 0.9 * len(split)
+    assert sum(d.in_order for d in drawn) >= 60
+    found = [
+        p for k in kernels for s in statements(k.body) for e in expressions(s) for p in parts(e)
+    ]
+    for op in ("reduce_pair", "scan_pair"):
+        assert {p.attrs["fn"] for p in found if p.op == op} == set(PAIRS) - (
+            set(IN_TURN) if op == "reduce_pair" else set()
+        )
+    assert {"asm", "sqrt_rn"} <= {p.op for p in found}
+    assert any(".to(tl.int64).to(tl.pointer_type(" in Case(k).text for k in kernels)
 
 
 def test_batches_and_scaled_products_are_drawn() -> None:
