@@ -278,3 +278,64 @@ def test_floats_have_an_infinity() -> None:
     out = np.zeros(1, np.float32)
     both(of_floats, out, 7, 0)
     assert np.isinf(out[0])
+
+
+# ---- inside the functions of reductions and scans
+
+
+@wl.jit
+def divide(a: Any, b: Any) -> Any:
+    return a // b
+
+
+@wl.jit
+def divide_where(a: Any, b: Any) -> Any:
+    return tl.where(b != 0, a // b, a)
+
+
+@wl.jit
+def divide_first(a: Any, b: Any, c: Any, d: Any) -> Any:
+    return a % c, b + d
+
+
+@wl.jit
+def reduced_by(x: Any, o: Any, F: tl.constexpr) -> None:
+    tl.store(o, tl.reduce(tl.load(x + tl.arange(0, 16)), 0, F))
+
+
+@wl.jit
+def scanned_by(x: Any, o: Any, F: tl.constexpr, KEPT: tl.constexpr, BACK: tl.constexpr) -> None:
+    i = tl.arange(0, 16)
+    found = tl.associative_scan(tl.load(x + i), 0, F, reverse=BACK)
+    tl.store(o + i, found, mask=i >= KEPT if BACK else i < KEPT)
+
+
+@wl.jit
+def scanned_in_pairs(x: Any, o: Any, ALSO: tl.constexpr) -> None:
+    i = tl.arange(0, 4)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    a = tl.load(x + i)
+    left, right = tl.associative_scan((a, a), 0, divide_first)
+    tl.store(o + i, left + right if ALSO else right)
+
+
+def test_functions_that_combine_divide_as_kernels_do() -> None:
+    """What is in front of a 0 is right, what is behind it is refused where it is stored."""
+    x, o = np.ones(16, np.int32), np.zeros(16, np.int32)
+    both(reduced_by, x, o, F=divide)
+    x[5] = 0
+    refused(reduced_by, x, o, F=divide, line="tl.reduce(")
+    both(reduced_by, x, o, F=divide_where)
+    both(scanned_by, x, o, F=divide_where, KEPT=16, BACK=False)
+    o[:] = 0
+    both(scanned_by, x, o, F=divide, KEPT=5, BACK=False)
+    assert o.tolist() == [1] * 5 + [0] * 11
+    refused(scanned_by, x, o, F=divide, KEPT=6, BACK=False, line="tl.associative_scan(")
+    both(scanned_by, x, o, F=divide, KEPT=6, BACK=True)
+    refused(scanned_by, x, o, F=divide, KEPT=5, BACK=True, line="tl.associative_scan(")
+
+
+def test_a_part_that_divides_by_0_is_refused_where_it_is_used() -> None:
+    x, o = np.arange(16).astype(np.int32)[::-1].copy(), np.zeros(16, np.int32)
+    both(scanned_in_pairs, x, o, ALSO=False)
+    assert o.tolist() == np.cumsum(x.reshape(4, 4), 0).ravel().tolist()
+    refused(scanned_in_pairs, x, o, ALSO=True, line="tl.associative_scan(")

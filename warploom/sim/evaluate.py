@@ -277,9 +277,14 @@ def _scan(o: Op, x: Any) -> Any:
     return np.flip(found, axis) if o.attrs["reverse"] else found
 
 
+def combination_of(o: Op) -> combine.Combination:
+    """The function by which an op combines several tiles."""
+    return combine.combination(o.attrs["combine"], tuple(dtype_of(v.type) for v in o.operands))
+
+
 def _combined(meaning: Fn, o: Op, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     """Elements a in front of elements b."""
-    how = combine.combination(o.attrs["combine"], tuple(dtype_of(v.type) for v in o.operands))
+    how = combination_of(o)
     known = dict(zip(how.params, (*a, *b), strict=True))
     with np.errstate(all="ignore"):
         for step in how.ops:
@@ -287,16 +292,19 @@ def _combined(meaning: Fn, o: Op, a: Sequence[Any], b: Sequence[Any]) -> list[An
     return [np.broadcast_to(known[v], x.shape) for v, x in zip(how.results, a, strict=True)]
 
 
-def combined(meaning: Fn, o: Op, *parts: Any) -> Any:
-    """A reduction or scan by a function, whose steps have these meanings."""
+def combined(meaning: Fn, o: Op, *parts: Any, wrap: Fn | None = None) -> Any:
+    """A reduction or scan by a function, whose steps have these meanings; wrap: of a step and its own."""
+    if wrap is not None:
+        plain, wrapped = meaning, wrap
+        meaning = lambda step: wrapped(step, plain(step))  # noqa: E731
     axis, way, step = o.attrs["axis"], np.s_[:: -1 if o.attrs.get("reverse") else 1], 1
     found = [np.moveaxis(x, axis, 0)[way] for x in parts]
     if o.kind is combine.reduce_by:
-        while len(found[0]) > 1:
+        while found[0].shape[0] > 1:
             found = _combined(meaning, o, [x[::2] for x in found], [x[1::2] for x in found])
         found = [x[0] for x in found]
     else:
-        while step < len(found[0]):
+        while step < found[0].shape[0]:
             more = _combined(meaning, o, [x[:-step] for x in found], [x[step:] for x in found])
             found = [np.concatenate([x[:step], y]) for x, y in zip(found, more, strict=True)]
             step *= 2

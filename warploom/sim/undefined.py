@@ -8,7 +8,7 @@ take.  Whatever else asks for one (memory, a branch, an address, a dot) raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, NoReturn
@@ -22,7 +22,7 @@ from warploom.ir.core import Func, Op, OpKind, Value, walk
 from warploom.ir.engines import COPIES_PIECES
 from warploom.ir.ops import arith, combine, smem, task, tile, tma
 from warploom.ir.types import dtype_of, i1
-from warploom.sim.evaluate import PURE, prepared
+from warploom.sim.evaluate import PURE, combination_of, prepared
 from warploom.sim.report import SimError
 
 Fn = Callable[..., Any]
@@ -34,6 +34,7 @@ _MOVES = frozenset((
 ))  # fmt: skip
 _BY_INDEX = frozenset((tile.gather, task.slice_block))  # which move elements of the first operand
 _FOLDS = frozenset((tile.reduce, tile.scan, *combine.SEVERAL))
+_MOVING = (np.moveaxis, np.broadcast_to, np.concatenate)  # of NumPy's
 _GIVEN_ON = frozenset((tile.make_view, tma.tensor_map))  # a view may be made before a condition
 _HANDED = {  # what leaves tiles for others, and what gets them
     task.put: task.take,
@@ -110,6 +111,12 @@ class Undefined:
             self._refuse()
         return np.asarray(self.numbers)
 
+    def __array_function__(self, fn: Fn, _: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """What NumPy's functions do with it, of which a few only move elements."""
+        if fn not in _MOVING:
+            self._refuse()
+        return self.like(fn(*_each(_numbers, args)), fn(*_each(_where, args)))
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # NumPy asks for its protocols
             raise AttributeError(name)
@@ -130,15 +137,25 @@ class Divisions:
         divisions = {o for o in ops if _is_division(o)}
         facts = facts_of(func).wrapping() if divisions else None
         self.ops = {o for o in divisions if facts and not facts.never_zero(o.operands[1])}
+        for o in (o for o in ops if o.kind in combine.SEVERAL):  # whose functions divide as well
+            steps = [s for s in combination_of(o).ops if _is_division(s)]
+            self.ops.update((o, *steps) if steps else ())
         self.values = _followers(ops, self.ops) if self.ops else frozenset()
 
     def meaning(self, o: Op, run: Fn) -> Fn:
         """What a pure op does; `run`: with numbers."""
+        if o in self.ops and o.kind in combine.SEVERAL:
+            return partial(run, wrap=partial(self._step_of, o))
         if o in self.ops:
             return partial(_divided, o, run)
         if self.values.isdisjoint(o.operands):
             return run
         return partial(_handed_on, o, run)
+
+    def _step_of(self, o: Op, step: Op, run: Fn) -> Fn:
+        """What a step does of the function by which o combines tiles."""
+        here = step.with_(loc=o.loc)
+        return partial(_divided if step in self.ops else _handed_on, here, run)
 
     def step(self, o: Op, run: Fn) -> Fn:
         """What an op with effects does; `run`: of the agent or program, the op and the operands."""
@@ -171,12 +188,19 @@ def _followers(ops: tuple[Op, ...], divisions: set[Op]) -> frozenset[Value]:
             followers.setdefault(o.operands[2], []).append(o.result)
         for x in o.operands:
             followers.setdefault(x, []).extend(results)
-    roots = [o.results[0] for o in divisions]
+    roots = [v for o in divisions for v in o.results]
     return frozenset(closure(roots, lambda v: followers.get(v, ())))
 
 
 def _numbers(x: Any) -> Any:
     return x.numbers if type(x) is Undefined else x
+
+
+def _each(part: Fn, xs: Sequence[Any]) -> list[Any]:
+    """Parts of the arrays among the arguments of one of NumPy's functions."""
+    is_array = (np.ndarray, Undefined)
+    parts = (_each(part, x) if isinstance(x, list) else x for x in xs)
+    return [part(x) if isinstance(x, is_array) else x for x in parts]
 
 
 def _where(x: Any) -> Any:
