@@ -1,9 +1,9 @@
 """Writes the tables of docs/triton.md and docs/tilus.md: their names, and what each is here.
 
-They are those of tools/triton_names.py and tools/tilus_names.py.
+They are those of warploom/triton/names.py and warploom/tilus/names.py.
 
-python -m tools.door_reference            write the pages
-python -m tools.door_reference --check    exit 1 where one is not current
+python tools/door_reference.py            write the pages
+python tools/door_reference.py --check    exit 1 where one is not current
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tools.doors import Module
-from tools.tilus_names import MODULES as TILUS
-from tools.triton_names import MODULES as TRITON
+from warploom.runtime.doors import Module
+from warploom.tilus.names import MODULES as TILUS
+from warploom.triton.names import MODULES as TRITON
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {DOCS / "triton.md": TRITON, DOCS / "tilus.md": TILUS}

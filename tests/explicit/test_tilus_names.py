@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tools.tilus_names import MODULES
 from warploom.explicit import elements
 from warploom.explicit.script import Instructions
 from warploom.explicit.surface import NAMESPACES
 from warploom.frontend.language.core import METHODS
+from warploom.tilus.names import MODULES
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE_OF_SELF = ("attrs", "blockIdx", "gridDim", *NAMESPACES)

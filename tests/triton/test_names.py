@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tools.triton_names import MODULES
 from warploom.frontend.language.core import METHODS
+from warploom.triton.names import MODULES
 
 ROOT = Path(__file__).parents[2]
 NAMES = [(module, name) for module, table in MODULES.items() for name in table.all]

@@ -1,6 +1,6 @@
 """What a served package's modules have: its names, and what each is here.
 
-`tools/triton_names.py` and `tools/tilus_names.py` are made of these; `tools/door_reference.py` writes the
+`warploom.triton.names` and `warploom.tilus.names` are made of these; `tools/door_reference.py` writes the
 tables of docs/triton.md and docs/tilus.md, tests hold them against the packages.
 """
 

@@ -8,8 +8,8 @@ tests/triton/test_names.py holds it against the packages.
 
 from __future__ import annotations
 
-from tools.doors import Module
 from warploom.frontend.vocabulary import NOT_YET
+from warploom.runtime.doors import Module
 from warploom.triton.language.extra import cuda
 
 _NO_ORDER = "results of `can_reorder=True` keep their order"

@@ -7,7 +7,7 @@ makes the tables of docs/tilus.md of this; tests/explicit/test_tilus_names.py ho
 
 from __future__ import annotations
 
-from tools.doors import Module
+from warploom.runtime.doors import Module
 
 _BLACKWELL = "Blackwell's: it parses, and stops with an error at its line; use self.wgmma"
 _CLC = "Blackwell's cluster launch control: draw tiles from a counter by self.atomic_add"
