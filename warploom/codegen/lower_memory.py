@@ -270,65 +270,67 @@ def _shared_load(e: Emitter, o: Op) -> None:
 # ---- pointers
 
 
+def _read_global(o: Op, bits: int, pointer: str, mask: str, other: str) -> str:
+    """C for raw bits of global memory: of `other` where the mask ("" of none) is off."""
+    policy, is_volatile = cache_policy(o), o.attrs.get("volatile")
+    how = "_volatile" if is_volatile else "_hinted" * bool(policy)
+    if not mask:
+        return f"load_global{bits}{how}({pointer}{policy})"
+    if is_volatile:
+        return f"({mask} ? load_global{bits}{how}({pointer}{policy}) : {other})"
+    return f"load_global{bits}_if{how}({mask}, {pointer}, {other}{policy})"
+
+
+def _read_number(e: Emitter, o: Op, elem: DType, pointer: str, mask: str, other: str) -> str:
+    """C for one element; `other` is in the type computed with, "" of zeros."""
+    raw = _read_global(o, 8 * elem.bytes, pointer, mask, nothing(elem.bytes))
+    text = from_memory(elem, raw)
+    if not mask or not other:
+        return text
+    name = e.name("loaded")  # else the load would stand in a branch
+    e.line(f"const {c_type(elem)} {name} = {text};")
+    return f"{mask} ? {name} : {other}"
+
+
 def _load(e: Emitter, o: Op) -> None:
     p, *rest = o.operands
-    t = o.result.type
-    elem = elem_of(t)
+    t, elem = o.result.type, elem_of(o.result.type)
     if isinstance(elem, Pointer):
         raise InternalError("codegen: a load of pointers")
     item = elem.bytes
-    policy = cache_policy(o)
-    how = "_volatile" if o.attrs.get("volatile") else "_hinted" * bool(policy)
-
-    def access(bits: int, pointer: str, mask: str | None, other: str) -> str:
-        """Raw bits: of `other` where the mask is off."""
-        if mask is None:
-            return f"load_global{bits}{how}({pointer}{policy})"
-        if o.attrs.get("volatile"):
-            return f"({mask} ? load_global{bits}{how}({pointer}{policy}) : {other})"
-        return f"load_global{bits}_if{how}({mask}, {pointer}, {other}{policy})"
-
-    def value(pointer: str, mask: str | None, other: str) -> str:
-        text = from_memory(elem, access(8 * item, pointer, mask, nothing(item)))
-        if mask is None or not other:
-            return text
-        name = e.name("loaded")  # else the load would stand in a branch
-        e.line(f"const {c_type(elem)} {name} = {text};")
-        return f"{mask} ? {name} : {other}"
-
     if isinstance(t, Scalar):
-        mask = e.scalar(rest[0]) if rest else None
-        other = e.scalar(rest[1]) if len(rest) > 1 else ""
-        e.define(o.result, value(e.scalar(p), mask, other))
+        mask, other = (*(e.scalar(v) for v in rest), "", "")[:2]
+        e.define(o.result, _read_number(e, o, elem, e.scalar(p), mask, other))
         return
     assert isinstance(t, Tile)
-    dst = e.array(o.result)
-    pointers = e.regs(p)
-    masks = e.regs(rest[0]) if rest else None
-    others = e.regs(rest[1]) if len(rest) > 1 else None
+    dst, pointers = e.array(o.result), e.regs(p)
+    masks, others = (*map(e.regs, rest), None, None)[:2]
+
+    def at(i: int) -> tuple[str, str]:
+        """C for the pointer of an element and its mask."""
+        mask = read(masks.elements[i], masks.elem) if masks else ""
+        return read(pointers.elements[i], pointers.elem), mask
+
     n = together(o, t)
     if n > 1 and n >= per_word(elem):
         for start in range(0, dst.count, n):
-            bits, size = 8 * item * n, item * n
+            size = item * n
             given = ", ".join(words_of(others, start, size)) if others else ""
-            empty = nothing(size, given)
-            mask = read(masks.elements[start], masks.elem) if masks else None
-            pointer = read(pointers.elements[start], pointers.elem)
-            loaded(e, dst, start, size, access(bits, pointer, mask, empty))
+            raw = _read_global(o, 8 * size, *at(start), nothing(size, given))
+            loaded(e, dst, start, size, raw)
         return
     n = per_word(elem)
     values = []
     for i in range(dst.count):
-        own = e.inside(t, i)
-        test = all_of((own, read(masks.elements[i], masks.elem) if masks else ""))
-        pointer = read(pointers.elements[i], pointers.elem)
+        pointer, mask = at(i)
+        test = all_of((e.inside(t, i), mask))
         if n > 1 or (others and item >= 4):
             given = ", ".join(words_of(others, i, item)) if others else ""
-            raw = access(8 * item, pointer, test or None, nothing(item, given))
+            raw = _read_global(o, 8 * item, pointer, test, nothing(item, given))
             values.append(raw if n > 1 else from_memory(elem, raw))
         else:
             other = read(others.elements[i], elem) if others else ""
-            values.append(f"({value(pointer, test or None, other)})")
+            values.append(f"({_read_number(e, o, elem, pointer, test, other)})")
     for w in range(dst.words):
         if n > 1:  # bits as they are: what unpacks them undoes it
             parts = [*values[w * n : (w + 1) * n], *["0u"] * n][:n]

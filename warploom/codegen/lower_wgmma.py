@@ -9,6 +9,8 @@ units of 16 bytes, 62-63 swizzle mode (1: 128, 2: 64, 3: 32 bytes).  With swizzl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from warploom.codegen import ptx
@@ -122,52 +124,47 @@ def _wgmma(e: Emitter, o: Op) -> None:
     pieces = _pieces(n, ptx.columns(bt.dtype))
     k_step = 32 // bt.dtype.bytes
 
-    fragment: Regs | None = None
-    a_desc, a_geometry = "", None
-    if in_registers:
-        assert isinstance(a.type, Tile)
-        if a.type.layout != wgmma_a((m, k), a_dtype.bits):
-            raise InternalError(f"codegen: wgmma's A in registers is laid out as {a.type.layout}")
-        fragment = e.regs(a)
-        if mma.packs(o):
-            fragment = _packed(e, fragment, o.attrs.get("fenced", False))
-            per = 4 // a_dtype.bytes
-            e.operand_words[o] = [word(fragment, i) for i in range(0, len(fragment.elements), per)]
-    else:
-        a_desc, a_geometry = descriptor(e, o, 0, "a")
+    left = _left_operand(e, o, k_step)
     b_desc, b_geometry = descriptor(e, o, 1, "b")
-
     known = e.constants.get(use)
+    first_use = e.scalar(use) if known is None else str(int(bool(known)))
+    m_major = not in_registers and a.type.inner == 0  # type: ignore[attr-defined]
     for m_at in range(0, m, e.target.matrix_unit().m):
         for n_at, width in pieces:
             form = ptx.Wgmma(
-                width,
-                a_dtype,
-                bt.dtype,
-                not in_registers and a.type.inner == 0,  # type: ignore[attr-defined]
-                bt.inner == 1,
-                in_registers,
-                k // k_step,
+                width, a_dtype, bt.dtype, m_major, bt.inner == 1, in_registers, k // k_step
             )
             e.made.update(form.definitions())
             first = (m_at // 64 * n + n_at) // 2  # this instruction's first accumulator
             registers = d.name if first == 0 else f"{d.name} + {first}"
-            first_use = e.scalar(use) if known is None else str(int(bool(known)))
-            steps = []
-            for k_at in range(0, k, k_step):
-                if fragment is not None:
-                    n_words = 4
-                    per = 4 // a_dtype.bytes
-                    start = (m_at // 64 * (k // k_step) + k_at // k_step) * n_words * per
-                    given = ", ".join(word(fragment, start + per * i) for i in range(n_words))
-                else:
-                    assert a_geometry is not None
-                    given = _stepped(a_desc, a_geometry, (m_at, k_at))
-                other = _stepped(b_desc, b_geometry, (k_at, n_at))
-                steps.append(f"{given}, {other}")
+            steps = [
+                f"{left(m_at, k_at)}, {_stepped(b_desc, b_geometry, (k_at, n_at))}"
+                for k_at in range(0, k, k_step)
+            ]
             *before, last = [f"{form.name}({registers}, {first_use}", *steps]
             e.lines((2 * (i > 0), f"{text},") for i, text in enumerate(before))
             e.lines([(2, f"{last});")])
+
+
+def _left_operand(e: Emitter, o: Op, k_step: int) -> Callable[[int, int], str]:
+    """By row and column C for what an instruction takes of A there: four words, or a descriptor."""
+    a = o.operands[0]
+    if not isinstance(a.type, Tile):
+        name, form = descriptor(e, o, 0, "a")
+        return lambda m_at, k_at: _stepped(name, form, (m_at, k_at))
+    dtype, (m, k) = a.type.dtype, a.type.shape
+    if a.type.layout != wgmma_a((m, k), dtype.bits):
+        raise InternalError(f"codegen: wgmma's A in registers is laid out as {a.type.layout}")
+    fragment, per = e.regs(a), 4 // dtype.bytes
+    if mma.packs(o):
+        fragment = _packed(e, fragment, o.attrs.get("fenced", False))
+        e.operand_words[o] = [word(fragment, i) for i in range(0, len(fragment.elements), per)]
+
+    def words(m_at: int, k_at: int) -> str:
+        start = (m_at // 64 * (k // k_step) + k_at // k_step) * 4 * per
+        return ", ".join(word(fragment, start + per * i) for i in range(4))
+
+    return words
 
 
 def _packed(e: Emitter, r: Regs, fenced: bool) -> Regs:
