@@ -347,3 +347,19 @@ def test_bytes_become_16_bit_floats() -> None:
     text = (Path(warploom.codegen.__file__).parent / "prelude.cuh").read_text()
     assert "^ 0x80808080u, 0x64646464u" in text and "0x64806480u" in text
     assert "x & 0xff7fff7fu, x & 0xff80ff80u" in text and "four, 0x43434343u" in text
+
+
+@wl.jit
+def apart(x: Any, BY: tl.constexpr, B: tl.constexpr) -> None:
+    at = tl.arange(0, B) * BY
+    tl.atomic_add(x + at, 1, sem="relaxed")
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("by", [3, -5])
+def test_pointers_that_a_constant_parts_are_one_and_constants(by: int) -> None:
+    """By how much registers differ follows from slopes, multiples of an index included."""
+    x = np.zeros(640, np.int32)
+    made = apart.compile_for(x, BY=by, B=128, grid=(1,), num_warps=1)
+    found = re.findall(r"\[(\d)\] = \w+_first \+ (-?\d+);", made.cuda)
+    assert [(int(r), int(n)) for r, n in found] == [(r, 32 * r * by) for r in range(4)]

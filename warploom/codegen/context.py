@@ -97,10 +97,7 @@ class Emitter(Text):
         self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
         self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps
         self.constants: dict[Value, int | float | bool] = {}
-        # By how much each register of an i32 tile exceeds the first one, where every thread agrees on that.
-        self.steps: dict[Value, tuple[int, ...]] = {}
-        # Of these a power of two that divides what steps start from.
-        self.multiple: dict[Value, int] = {}
+        self.steps: dict[Value, Any] = {}  # what lower_arith.steps_of found
         self.made: dict[str, str] = {}  # generated instructions: name -> definition
         self.frame: TaskFrame | None = None
         self.wanted: set[str] = set()  # of a task's variables

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from warploom.codegen.context import Emitter, Lowering, defined, uniform
 from warploom.codegen.lower_casts import paren, rounded, same_bits, same_bits_of_word
@@ -150,10 +153,6 @@ def _operation(e: Emitter, o: Op) -> None:
         return
     sources = [e.regs(v) for v in o.operands]
     dst = e.array(result)
-    steps = _steps(e, o)
-    if steps is not None:
-        e.steps[result] = steps
-        e.multiple[result] = math.gcd(*(e.multiple[v] for v in o.operands), *_firsts(e, o))
     if o.kind in arith.COMPARE and not e.storage.variables[result].is_mutable:
         alike = _alike(e, o)
         if len(set(alike)) < len(alike):
@@ -162,7 +161,7 @@ def _operation(e: Emitter, o: Op) -> None:
                 e.line(f"{dst.name}[{r}] = {expression(o.kind, elem, *pair)};")
             e.env[result] = e.regs(result).pick(alike)
             return
-    if steps is not None and _shares(e, o, steps):
+    if (steps := _shared(e, o)) is not None:
         first = e.name(f"{result.hint or 'tile'}_first", "first")
         e.line(
             f"const int {first} = {expression(o.kind, elem, *(read(r.elements[0], elem) for r in sources))};"
@@ -189,20 +188,36 @@ def _decided(e: Emitter, o: Op) -> bool | None:
     return False if less.low + order[2] > more.high else None
 
 
-def _steps(e: Emitter, o: Op) -> tuple[int, ...] | None:
-    """By how much the registers of a sum or difference of indices exceed its first (Emitter.steps); None
-    where that is not known."""
-    if o.kind not in (arith.add, arith.sub) or not all(v in e.steps for v in o.operands):
+class Steps(NamedTuple):
+    """Of a tile of indices: by how much each register exceeds the first one, and a power of two that divides
+    the first ones."""
+
+    more: tuple[int, ...]
+    first: int
+
+
+def steps_of(e: Emitter, v: Value) -> Steps | None:
+    """How an i32 tile's registers follow each other, where every thread agrees on that."""
+    if v not in e.steps:
+        e.steps[v] = _steps(e, v)
+    found: Steps | None = e.steps[v]
+    return found
+
+
+def _steps(e: Emitter, v: Value) -> Steps | None:
+    if not isinstance(v.type, Tile) or v.type.elem != i32:
         return None
-    x, y = (e.steps[v] for v in o.operands)
-    sign = 1 if o.kind is arith.add else -1
-    total = [a + sign * b for a, b in zip(x, y, strict=True)]
-    return tuple(n - total[0] for n in total)
-
-
-def _firsts(e: Emitter, o: Op) -> tuple[int, ...]:
-    """What the operands' first registers add to what their steps start from."""
-    return tuple(e.steps[v][0] for v in o.operands)
+    moved, first = np.zeros((1, 1, v.type.layout.registers), np.int64), 1
+    for axis, coordinates in enumerate(v.type.layout.table):
+        known = e.facts.axis(v, axis)
+        if known.slope is None:
+            return None
+        more = known.slope * coordinates
+        first = max(first, math.gcd(known.first, *map(int, np.unique(more[..., 0]))))
+        moved = moved + more - more[..., :1]
+    if (moved != moved[:1, :1]).any():
+        return None
+    return Steps(tuple(map(int, moved[0, 0])), first)
 
 
 def _alike(e: Emitter, o: Op) -> tuple[int, ...]:
@@ -211,20 +226,25 @@ def _alike(e: Emitter, o: Op) -> tuple[int, ...]:
     multiple of n where n divides y."""
     every = tuple(range(o.result.type.layout.registers))  # type: ignore[attr-defined]
     x, y = o.operands if o.kind in (arith.lt, arith.ge) else o.operands[::-1]
-    if o.kind not in (arith.lt, arith.ge, arith.gt, arith.le) or x not in e.steps:
+    moving, limit = steps_of(e, x), steps_of(e, y)
+    ordered = o.kind in (arith.lt, arith.ge, arith.gt, arith.le)
+    if not ordered or moving is None or limit is None or any(limit.more):
         return every
-    if y not in e.steps or any(e.steps[y]):
-        return every
-    n = math.gcd(e.multiple[x], e.multiple[y])
-    groups = [more // n for more in e.steps[x]]
+    n = math.gcd(moving.first, limit.first)
+    groups = [more // n for more in moving.more]
     return tuple(groups.index(g) for g in groups)
 
 
-def _shares(e: Emitter, o: Op, steps: tuple[int, ...]) -> bool:
-    """Are some elements of a sum or difference of indices the same (row + 8 - (column + 8))?  As the first
-    one and a constant, the C compiler finds them, and does once what is computed from them."""
-    moving = all(len(set(e.steps[v])) > 1 for v in o.operands)
-    return moving and len(set(steps)) < len(steps)
+def _shared(e: Emitter, o: Op) -> tuple[int, ...] | None:
+    """By how much the elements of a sum or difference of indices exceed the first one, where some are the
+    same (row + 8 - (column + 8)): as the first one and a constant, the C compiler finds them, and does once
+    what is computed from them."""
+    if o.kind not in (arith.add, arith.sub):
+        return None
+    operands, found = [steps_of(e, v) for v in o.operands], steps_of(e, o.result)
+    moving = all(s is not None and len(set(s.more)) > 1 for s in operands)
+    is_shared = found is not None and len(set(found.more)) < len(found.more)
+    return found.more if found is not None and moving and is_shared else None
 
 
 def _fast_div(e: Emitter, o: Op) -> str:
@@ -261,7 +281,7 @@ def _select(e: Emitter, o: Op) -> None:
 
 def _addptr(e: Emitter, o: Op) -> None:
     p, offset = o.operands
-    steps = e.steps.get(offset)
+    steps = steps_of(e, offset)
     if steps is None or len(set(e.regs(p).elements)) > 1:
         e.elementwise(o, lambda x, y: f"{x} + {y}")
         return
@@ -270,8 +290,8 @@ def _addptr(e: Emitter, o: Op) -> None:
     first = e.name(f"{o.result.hint or 'tile'}_first", "first")
     text = f"{read(base.elements[0], base.elem)} + {read(by.elements[0], by.elem)}"
     e.line(f"{c_type(base.elem)} const {first} = {text};")
-    for i, more in enumerate(steps):
-        e.line(f"{dst.name}[{i}] = {first} + {more - steps[0]};")
+    for i, more in enumerate(steps.more):
+        e.line(f"{dst.name}[{i}] = {first} + {more};")
 
 
 def _address(e: Emitter, o: Op) -> None:
@@ -283,9 +303,6 @@ def _address(e: Emitter, o: Op) -> None:
 def _splat(e: Emitter, o: Op) -> None:
     assert isinstance(o.result.type, Tile)
     e.env[o.result] = uniform(o.result.type, e.scalar(o.operands[0]))
-    if o.result.type.elem == i32:
-        e.steps[o.result] = (0,) * o.result.type.layout.registers
-        e.multiple[o.result] = e.facts.divisor(o.operands[0])
 
 
 # ---- inline assembly

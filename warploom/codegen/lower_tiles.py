@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from warploom.analysis.lattice import MOST
 from warploom.codegen.context import Emitter, Lowering, within
 from warploom.codegen.formula import Bools, Ints, displaced
 from warploom.codegen.lower_arith import expression, literal
@@ -79,9 +78,6 @@ def _view(e: Emitter, o: Op) -> None:
     if registers is None:
         raise InternalError(f"codegen: {o.kind.name} from {source} to {t} needs a conversion first")
     e.env[o.result] = e.regs(x).pick(registers)
-    if x in e.steps:
-        e.steps[o.result] = tuple(e.steps[x][r] for r in registers)
-        e.multiple[o.result] = e.multiple[x]
 
 
 def _concat(e: Emitter, o: Op) -> None:
@@ -100,11 +96,6 @@ def _arange(e: Emitter, o: Op) -> None:
     t = o.result.typed(Tile)
     dst = e.array(o.result)
     start = o.attrs["start"]
-    parts = [e.coordinate_from(t.layout, 0, r) for r in range(dst.count)]
-    if len({base for base, _ in parts}) == 1:
-        e.steps[o.result] = tuple(more for _, more in parts)
-        firsts = t.layout.table[0][..., 0] + start
-        e.multiple[o.result] = math.gcd(MOST, *map(int, np.unique(firsts)))
     for r in range(dst.count):
         text = e.coordinate(t.layout, 0, r)
         e.line(f"{dst.name}[{r}] = {f'{text} + {start}' if start else text};")
