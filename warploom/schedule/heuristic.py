@@ -114,11 +114,12 @@ def _less_crowded(context: Context, schedule: Schedule) -> Schedule:
 
 def _with_room(context: Context, launch: Launch) -> Schedule:
     """The schedule of one program; where shared memory has no room for a slot of each ring, the widest loads
-    go to registers."""
+    go to registers (none of rings that are asked for), and operands are staged in the same bytes."""
     try:
         return _chosen(context, launch)
     except SharedMemoryError as refusal:
-        held, more = context, refusal.widest
+        held = context
+        more: tuple[str, ...] | None = refusal.widest or ()  # see Memory.operand_staging
         while more is not None:
             held = held.holding(more)
             try:

@@ -30,7 +30,9 @@ from warploom.ir.types import DType, bf16, dtype_of, f8e4m3, f16, f32, shape_of,
 from warploom.target import Target
 
 _ONE = 127  # as ue8m0
-AT_ONCE = 64  # of K: what is decoded is held in registers
+AT_ONCE = (
+    64 * 128
+)  # elements of an operand, in whole halves of 64 of K: registers hold what is decoded
 
 
 def has_scaled_dots(func: Func) -> bool:
@@ -53,7 +55,8 @@ def _dot(target: Target, o: Op, b: Builder) -> tuple[Value, ...] | None:
         return (tile.dot(b, *operands, acc, *scales, hint=hint),)
     wanted = f16 if any(s.dtype == f16 for s in found) else bf16
     k = found[0].shape[1]
-    each = AT_ONCE if k % AT_ONCE == 0 else k
+    at_once = 64 if 64 * max(shape_of(o.result.type)) <= AT_ONCE else 32
+    each = at_once if k % at_once == 0 else k
     for first in range(0, k, each):
         part = (s if each == k else _piece(b, s, first, each) for s in found)
         acc = tile.dot(b, *(_decoded(b, target, s, wanted) for s in part), acc, hint=hint)
