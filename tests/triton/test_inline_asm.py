@@ -189,3 +189,42 @@ def test_what_the_cpu_does_not_know() -> None:
 def test_constraints_that_do_not_fit(constraints: str, pack: int, says: str) -> None:
     with pytest.raises(CompileError, match=says):
         of_text("mov.b32 $0, $1;", constraints, pack)[(1,)](np.zeros(8, np.int32))
+
+
+@triton.jit
+def of_registers(out_ptr: Any) -> None:
+    start = tl.inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+    )
+    sm = tl.inline_asm_elementwise(
+        "mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=True, pack=1
+    )
+    tl.store(out_ptr + tl.arange(0, 4), tl.arange(0, 4) + sm)
+    end = tl.inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+    )
+    tl.store(out_ptr + 4, end - start)
+    tl.store(out_ptr + 5, end)
+
+
+def test_special_registers_need_no_operand() -> None:
+    """As profilers inside of kernels read them: the clock twice, each time where it stands."""
+    out = np.full(6, -1)
+    compiled = of_registers.compile_for(out, grid=(1,))
+    assert compiled.cubin and compiled.cuda.count("= globaltimer();") == 2
+    assert compiled.cuda.count("%%smid") == 1
+    for run in (of_registers[(1,)], lambda x: compiled.simulate(x, grid=(1,))):
+        out[:] = -1
+        run(out)
+        assert out[:4].tolist() == [0, 1, 2, 3] and 0 < out[4] < out[5]
+
+
+@pytest.mark.parametrize("asm", ["mov.u32 $0, %laneid;", "mov.u32 $0, %smid; add.u32 $0, $0, 1;"])
+def test_registers_that_threads_have_of_their_own(asm: str) -> None:
+    @triton.jit
+    def kernel(out_ptr: Any) -> None:
+        tl.store(out_ptr, tl.inline_asm_elementwise(asm, "=r", [], tl.int32, is_pure=True, pack=1))
+
+    with pytest.raises(CompileError, match="without an operand") as e:
+        kernel[(1,)](np.zeros(1, np.int32))
+    assert e.value.loc is not None

@@ -164,3 +164,13 @@ def test_what_is_no_product_has_no_quotient(make: Callable[[], object]) -> None:
         reshape(spatial(8, 4), (16,))
     with pytest.raises(ValueError, match="do not divide"):
         reshape(local(3, 1).spatial(4, 8), (8, 12))
+
+
+def test_ranks_order_the_axes() -> None:
+    assert spatial(2, 3, 4, ranks=[0, 1, 2]) == spatial(2, 3, 4)
+    assert local(2, 3, 4, ranks=[2, 1, 0]) == column_local(2, 3, 4)
+    found = held(spatial(2, 1, 4, 8, ranks=[2, 0, 1, 3]))  # axis 2 varies slowest, then 0, then 3
+    for (thread, _), (i, _, j, k) in found.items():
+        assert thread == (j * 2 + i) * 8 + k
+    with pytest.raises(ValueError, match="ranks of 2 axes are 0 to 1"):
+        local(1, 2).spatial(4, 8, ranks=[1, 1])

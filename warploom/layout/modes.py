@@ -95,11 +95,11 @@ class RegisterLayout:
             both(self.local_modes, inner.local_modes),
         )
 
-    def spatial(self, *shape: int) -> RegisterLayout:
-        return self * spatial(*shape)
+    def spatial(self, *shape: int, ranks: Sequence[int] | None = None) -> RegisterLayout:
+        return self * spatial(*shape, ranks=ranks)
 
-    def local(self, *shape: int) -> RegisterLayout:
-        return self * local(*shape)
+    def local(self, *shape: int, ranks: Sequence[int] | None = None) -> RegisterLayout:
+        return self * local(*shape, ranks=ranks)
 
     def column_spatial(self, *shape: int) -> RegisterLayout:
         return self * column_spatial(*shape)
@@ -137,32 +137,36 @@ class RegisterLayout:
         return Layout(self.shape, (), tuple(thread[:LANE_BITS]), tuple(thread[LANE_BITS:]), repeats)
 
 
-def _of(shape: Sequence[int], is_spatial: bool, order: int) -> RegisterLayout:
-    sizes = tuple(n for n in shape if n > 1)
-    modes = tuple(range(len(sizes)))[::order]
+def _of(shape: Sequence[int], is_spatial: bool, ranks: Sequence[int]) -> RegisterLayout:
+    if sorted(ranks) != list(range(len(shape))):
+        raise ValueError(f"ranks of {len(shape)} axes are 0 to {len(shape) - 1}: {tuple(ranks)}")
+    axes = [a for a, n in enumerate(shape) if n > 1]
+    modes = tuple(axes.index(a) for a in sorted(axes, key=ranks.__getitem__))
+    sizes = tuple(shape[a] for a in axes)
     return RegisterLayout(
         tuple(shape), sizes, modes if is_spatial else (), () if is_spatial else modes
     )
 
 
-def spatial(*shape: int) -> RegisterLayout:
-    """A thread for each element, in row-major order."""
-    return _of(shape, True, 1)
+def spatial(*shape: int, ranks: Sequence[int] | None = None) -> RegisterLayout:
+    """A thread for each element, in row-major order.  ranks: of the axes, 0 of the most significant one.
+    Raises ValueError where these are no permutation."""
+    return _of(shape, True, range(len(shape)) if ranks is None else ranks)
 
 
 def column_spatial(*shape: int) -> RegisterLayout:
     """A thread for each element, in column-major order."""
-    return _of(shape, True, -1)
+    return _of(shape, True, range(len(shape))[::-1])
 
 
-def local(*shape: int) -> RegisterLayout:
-    """All elements in one thread, in row-major order."""
-    return _of(shape, False, 1)
+def local(*shape: int, ranks: Sequence[int] | None = None) -> RegisterLayout:
+    """All elements in one thread, in row-major order.  ranks: as for `spatial`."""
+    return _of(shape, False, range(len(shape)) if ranks is None else ranks)
 
 
 def column_local(*shape: int) -> RegisterLayout:
     """All elements in one thread, in column-major order."""
-    return _of(shape, False, -1)
+    return _of(shape, False, range(len(shape))[::-1])
 
 
 def register_layout(

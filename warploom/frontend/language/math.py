@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -21,8 +22,8 @@ from warploom.frontend.coerce import (
 from warploom.frontend.language.core import builtin, method, named
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import OpKind, Value
-from warploom.ir.ops import arith
-from warploom.ir.types import DType, Pointer, bf16, f32, f64, i8, i64, u8, u16, u32, u64
+from warploom.ir.ops import arith, tile
+from warploom.ir.types import DType, Pointer, bf16, f32, f64, i8, i32, i64, u8, u16, u32, u64
 
 __all__ = [
     "PropagateNan",
@@ -71,6 +72,7 @@ def inline_asm_elementwise(
     $0 … are the results, then the args, in registers that `constraints` names ("=r,r": bits of 32, h of 16,
     l of 64; f, d).  `pack` elements at a time; those narrower than a register share one.  dtype: of the
     result, or of several in a tuple.  It may have no effects beside its results (is_pure changes nothing).
+    Without args it moves %smid or %globaltimer, which all threads of a program agree on.
 
     The CPU knows moves, conversions, integer, bit and float arithmetic, comparisons; other instructions run
     on the GPU alone.
@@ -81,9 +83,9 @@ def inline_asm_elementwise(
     several = isinstance(dtype, tuple)
     dtypes = [static_dtype(d, "a result's dtype") for d in (dtype if several else (dtype,))]
     given = emitter.broadcast(*(args if isinstance(args, tuple | list) else (args,)))
-    if not given:
-        refuse("inline-asm", "assembly without an operand", "give it a tile or a number")
     static_bool(is_pure, "is_pure")
+    if not given:
+        return _of_nothing(asm, constraints, dtypes)
     found = tuple(
         emitter.emit(
             arith.inline_asm,
@@ -97,6 +99,25 @@ def inline_asm_elementwise(
         for i in range(len(dtypes))
     )
     return found if several else found[0]
+
+
+def _of_nothing(asm: str, constraints: str, dtypes: list[DType]) -> Tensor:
+    """Assembly without operands: a special register that is the same for all threads of a program."""
+    found = re.fullmatch(r"\s*mov\.[bus](32|64)\s+\$0,\s*%(\w+)\s*;\s*", asm)
+    names = {("32", "smid"): i32, ("64", "globaltimer"): i64}
+    register = names.get((found[1], found[2])) if found else None
+    if found is None or register is None or len(dtypes) != 1 or dtypes[0].bits != register.bits:
+        told = (
+            "assembly without an operand, but `mov.u32 $0, %smid;` or `mov.u64 $0, %globaltimer;`"
+        )
+        refuse("inline-asm", told, "give it a tile or a number")
+    emitter = current()
+    if found[2] == "globaltimer":
+        return emitter.cast(emitter.emit(tile.globaltimer), dtypes[0])
+    letters = {"constraints": f"{constraints.strip()},r", "outputs": dtypes[0].name}
+    return emitter.emit(
+        arith.inline_asm, emitter.const(0, i32), asm=asm, output=0, pack=1, **letters
+    )
 
 
 @builtin

@@ -2,11 +2,11 @@
 
 import sys
 
-from warploom.frontend.coerce import Tensor, current
+from warploom.frontend.coerce import Tensor
 from warploom.frontend.language.core import Constexpr, builtin
 from warploom.frontend.language.debug import globaltimer
+from warploom.frontend.language.math import inline_asm_elementwise
 from warploom.frontend.targeted import KNOBS
-from warploom.ir.ops import arith
 from warploom.ir.types import i32
 from warploom.triton.language.extra import libdevice
 
@@ -45,9 +45,7 @@ def gdc_launch_dependents() -> None:
 @builtin
 def smid() -> Tensor:
     """The number of the multiprocessor that runs the program, an int32; 0 on the CPU."""
-    given = {"asm": "mov.u32 $0, %smid;", "constraints": "=r,r", "outputs": "i32"}
-    zero = current().const(0, i32)  # an operand is wanted
-    return current().emit(arith.inline_asm, zero, output=0, pack=1, **given)
+    return inline_asm_elementwise("mov.u32 $0, %smid;", "=r", (), i32, True, 1)
 
 
 @builtin
