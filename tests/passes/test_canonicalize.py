@@ -131,6 +131,14 @@ CASES = {
              ["%r = load(%p, %q) : i32", KEEP]),
     "store that never happens": ("%c = const() {value=false, dtype=i1}\n%r = add(%x, %y)\n"
              "store(%p, %x, %c)", ["%r = add(%x, %y) : i32", KEEP]),
+    "atomics that change nothing": (
+             "%z = const() {value=0, dtype=i32}\n%a = atomic(%p, %z) {fn=\"add\", sem=\"acquire\"}\n"
+             "%b = atomic(%p, %z, %q) {fn=\"or\", sem=\"relaxed\"}\n%c = atomic(%p, %z) {fn=\"add\", sem=\"release\"}\n"
+             "%d = atomic(%p, %z) {fn=\"and\", sem=\"relaxed\"}\n%e = add(%a, %b)\n%h = add(%c, %d)\n%r = add(%e, %h)",
+             ["%z = const() {value=0, dtype=i32} : i32", '%a = atomic(%p, %z) {fn="load", sem="acquire"} : i32',
+              '%b = atomic(%p, %z, %q) {fn="load", sem="relaxed"} : i32', '%c = atomic(%p, %z) {fn="add", sem="release"} : i32',
+              '%d = atomic(%p, %z) {fn="and", sem="relaxed"} : i32', "%e = add(%a, %b) : i32", "%h = add(%c, %d) : i32",
+              "%r = add(%e, %h) : i32", KEEP]),
     "float x + 0 stays": ("%z = const() {value=0.0, dtype=f32}\n%s = add(%f, %z)\nstore(%g, %s)\n"
              "%r = add(%x, %y)", ["%z = const() {value=0.0, dtype=f32} : f32", "%s = add(%f, %z) : f32",
              "store(%g, %s)", "%r = add(%x, %y) : i32", KEEP]),

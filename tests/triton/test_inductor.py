@@ -212,3 +212,28 @@ def test_functions_that_another_library_marks_as_builtins() -> None:
     x = np.ones(8, np.float32)
     calls_builtins_of_others[(1,)](x, 5)
     assert (x == [15, 15, 15, 15, 15, 17, 1, 1]).all()
+
+
+@triton.jit
+def partial_sums(x_ptr: Any, ws_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    """As a reduction that several programs share: through a workspace of bytes, behind a barrier of the grid."""
+    total = tl.full([BLOCK], 0.0, tl.float32)
+    for at in tl.range(0, n, BLOCK):
+        total += tl.load(x_ptr + at + tl.arange(0, BLOCK))
+    sums = (ws_ptr + 128).to(tl.pointer_type(tl.float32))
+    flags = ws_ptr.to(tl.pointer_type(tl.uint32))
+    tl.store(sums + tl.program_id(0), tl.sum(total, 0))
+    tl.debug_barrier()
+    tl.atomic_add(flags, 1, sem="release")
+    while tl.atomic_add(flags, 0, sem="acquire") != tl.num_programs(0):
+        pass
+
+
+def test_a_workspace_of_bytes_is_an_array_of_its_own() -> None:
+    """Its address goes through a number: loads of other arrays need no barrier all the same, and who waits
+    for the others only reads."""
+    signature = {"x_ptr": "*fp32:16", "ws_ptr": "*u8:16", "n": "i32"}
+    made = partial_sums.compile(signature, {"BLOCK": 512})
+    loop = made.cuda.partition("for (int at")[2].partition("\n    }\n")[0]
+    assert "load_global" in loop and "__syncthreads" not in loop
+    assert made.cuda.count("atomicAdd(") == 1

@@ -26,6 +26,8 @@ from warploom.target import Target
 
 BOX_ALIGNMENT = 16  # its unit of addresses, strides and rows
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
+# What points where its first operand does; an address that is computed from numbers is based on nothing.
+_OF_ONE_ARRAY = (arith.addptr, tile.make_view, arith.int_to_ptr, arith.ptr_to_int)
 
 
 @dataclass(eq=False)
@@ -161,7 +163,7 @@ class Accesses:
             return {made.index if isinstance(v.type, Pointer) else None}
         if v in self._carried:
             return set().union(*(self._bases(x, seen) for x in self._carried[v]))
-        if o.kind in (arith.addptr, tile.make_view):
+        if o.kind in _OF_ONE_ARRAY:
             return self._bases(o.operands[0], seen)
         return {None} if (inner := moved(o)) is None else self._bases(inner, seen)
 

@@ -8,7 +8,8 @@ A kernel that loads what it stores, or stores to an array twice, has a barrier b
 as another thread may have stored what this one loads or stores.  Where all accesses to an array are boxes of
 one size, in one layout, and begin a multiple of that size apart, an element is the same thread's in all of
 them: program order is enough.  Nor is a second barrier needed before a load where nothing was stored since
-the last one, or before a store where the array was neither loaded nor stored since.
+the last one, or before a store where the array was neither loaded nor stored since.  Stores of one element
+each are one thread's, in its order.
 
     before:  group_sync() {scope="task", memory=true}
              %x = load_box(%v, %i)
@@ -22,6 +23,7 @@ the last one, or before a store where the array was neither loaded nor stored si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from warploom.analysis.access import Accesses
@@ -29,10 +31,16 @@ from warploom.ir.analysis import touches_global
 from warploom.ir.core import Effect, Func, Op, Region, Value, walk
 from warploom.ir.ops import control, smem, task, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
-from warploom.ir.types import Tile
+from warploom.ir.types import Tile, shape_of
 from warploom.target import Target
 
-_Touched = tuple[int | None, bool]  # an array, and whether it was written
+_Touched = tuple[int | None, str]  # an array, and what was done to it
+# What a barrier parts: a store of one element is one thread's, as are others of one element.
+_APART = {
+    "load": ("element", "store"),
+    "element": ("load", "store"),
+    "store": ("load", "element", "store"),
+}
 
 
 def drop_private_syncs(func: Func, target: Target) -> Func:
@@ -45,14 +53,13 @@ def drop_private_syncs(func: Func, target: Target) -> Func:
     private = _private_accesses(accesses, bases)
 
     def touched(o: Op) -> frozenset[_Touched]:
-        return frozenset({(bases[o], Effect.WRITE in o.kind.effect)} if o in bases else ())
+        return frozenset({(bases[o], _done(o))} if o in bases else ())
 
     def needs(o: Op | None, since: frozenset[_Touched]) -> bool:
         """May another thread have stored what o loads, or loaded or stored what o stores?"""
         if o is None or o not in bases or o in private:
             return o not in private
-        writes = Effect.WRITE in o.kind.effect
-        return (bases[o], True) in since or (writes and (bases[o], False) in since)
+        return any((bases[o], done) in since for done in _APART[_done(o)])
 
     def change(region: Region, since: frozenset[_Touched]) -> tuple[Region, frozenset[_Touched]]:
         """The region without what no access needs, the others barriers like any.  since: what threads have
@@ -75,6 +82,12 @@ def drop_private_syncs(func: Func, target: Target) -> Func:
         return with_ops(region, ops), since
 
     return rewrite_tasks(func, lambda o: with_regions(o, lambda r: change(r, frozenset())[0]))
+
+
+def _done(o: Op) -> str:
+    if Effect.WRITE not in o.kind.effect:
+        return "load"
+    return "element" if o.stores and math.prod(shape_of(o.operands[1].type)) == 1 else "store"
 
 
 def _private_accesses(accesses: Accesses, bases: Mapping[Op, int | None]) -> set[Op]:

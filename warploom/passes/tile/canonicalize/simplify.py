@@ -24,6 +24,7 @@ Replacement = Sequence[Value] | None
 
 # Combining (x op c1) op c2 into x op (c1 op c2); exact under wrapping.
 _ASSOCIATIVE = (arith.add, arith.mul, arith.and_, arith.or_, arith.xor)
+_UNCHANGED_BY_0 = ("add", "or", "xor")  # what an atomic may do
 
 
 class Simplifier:
@@ -90,6 +91,8 @@ class Simplifier:
             return self._reduce(o, b)
         if o.kind in (tile.load, tile.store):
             return self._access(o, b)
+        if o.kind is tile.atomic and self.at_tile:
+            return self._atomic(o, b)
         if o.kind is control.if_:
             return self._if(o, b)
         if o.kind is control.for_:
@@ -299,6 +302,16 @@ class Simplifier:
             tile.store(b, *kept)
             return ()
         b.append(o.with_(operands=kept))
+        return o.results
+
+    def _atomic(self, o: Op, b: Builder) -> Replacement:
+        """What changes nothing and releases nothing only reads: programs that wait don't queue where they
+        look."""
+        fn, sem = o.attrs["fn"], o.attrs.get("sem", "relaxed")
+        changes = fn not in _UNCHANGED_BY_0 or self.number(o.operands[1]) != 0
+        if changes or sem not in ("relaxed", "acquire") or dtype_of(o.result.type).is_float:
+            return None
+        b.append(o.with_(attrs={**o.attrs, "fn": "load"}))
         return o.results
 
     def _if(self, o: Op, b: Builder) -> Replacement:
