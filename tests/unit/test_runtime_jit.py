@@ -294,7 +294,7 @@ def test_a_compiled_kernel_takes_other_addresses(gpu: Gpu) -> None:
         _, grid, *_, (_, address, size, factor) = gpu.driver.launches[-1]
         assert (grid, address, size & 0xFFFFFFFF) == ((3, 1, 1), out, 1000)
         assert struct.unpack("<f", struct.pack("<q", factor)[:4])[0] == 0.5 * n
-    assert len(launcher._accepted) == 1 and len(gpu.requests) == 1
+    assert [len(launches) for _, launches in launcher._alike] == [1] and len(gpu.requests) == 1
     launcher((3,), 0, (X, GpuArray((1 << 20) + 4000, (1000,)), 1000, 2.0))  # beside it, no overlap
     assert len(gpu.requests) == 1
     launcher((3,), 0, (X, GpuArray((1 << 20) + 3984, (1000,)), 1000, 2.0))
@@ -303,6 +303,34 @@ def test_a_compiled_kernel_takes_other_addresses(gpu: Gpu) -> None:
         launcher((3,), 0, (X, GpuArray((8 << 20) + 4, (1000,)), 1000, 2.0))
     with pytest.raises(LaunchError, match="a float"):
         launcher((3,), 0, (X, OUT, 1000.0, 2.0))
+
+
+def test_a_launch_during_a_launch_has_parameters_of_its_own(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one from another thread; and -0.0 is not 0.0, though equal to it."""
+    made = wl.jit(scale_kernel)[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
+    assert made is not None
+    launcher = FixedLauncher(made)
+    with_all = (X, GpuArray(8 << 20, (1000,)), 1000, 0.0, 128)
+    for _ in range(2):
+        launcher((3,), 0, with_all)
+    launch, inside = gpu.driver.launch, [(X, GpuArray(9 << 20, (1000,)), 1000, -0.0, 128)]
+
+    def another_inside(*how: Any) -> Any:
+        while inside:
+            launcher((3,), 0, inside.pop())
+        return launch(*how)
+
+    monkeypatch.setattr(gpu.driver, "launch", another_inside)
+    for alike in (a for _, launches in launcher._alike for a in launches.values()):
+        alike._idle.clear()  # those hold the launch function they were made with
+    launcher((3,), 0, with_all)
+    launcher((3,), 0, with_all)
+    found = [values[1:] for *_, values in gpu.driver.launches[-3:]]
+    assert [x[0] for x in found] == [9 << 20, 8 << 20, 8 << 20]
+    signs = [struct.pack("<q", x[2])[3] >> 7 for x in found]
+    assert signs == [1, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ variant for that is compiled and launched in its place, as in a call of the kern
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,15 @@ from warploom.frontend.source import parameters
 from warploom.runtime.args import CPU, Field, fields_of
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.launch import Prepared, grid_sizes
-from warploom.runtime.seen import CALLS_KEPT, SeenCalls, usual
+from warploom.runtime.seen import (
+    CALLS_KEPT,
+    TYPES_KEPT,
+    UNKEYED,
+    Read,
+    Reader,
+    SeenCalls,
+    reader_of,
+)
 from warploom.runtime.values import contradiction
 from warploom.runtime.variants import (
     Accepted,
@@ -27,6 +34,29 @@ from warploom.runtime.variants import (
 )
 
 
+class _Alike:
+    """Launches on a device that differ in addresses and floats alone."""
+
+    def __init__(self, accepted: Accepted[CompiledKernel], device: int, read: Read) -> None:
+        self.accepted, self._device = accepted, device
+        self._bind, self._loaded = accepted.kernel.binder, accepted.kernel.loaded()
+        self._is_whole = float not in map(type, read[1])  # no -0.0, which is equal to 0.0
+        # Launches that have ended, as the driver copies their parameters, with what these are.
+        self._idle: list[tuple[Sequence[int | float], Prepared]] = []
+
+    def start(self, grid: Any, stream: int | None, values: Sequence[int | float]) -> None:
+        try:
+            held, prepared = self._idle.pop()  # no other thread's
+        except IndexError:
+            sizes, bound = grid_sizes(grid), self._bind(values)
+            prepared = self._loaded.prepare_bound(self._device, sizes, *bound)
+        else:
+            if held != values or not self._is_whole:
+                self._loaded.fill(prepared, *self._bind(values))
+        prepared.start(grid, stream)
+        self._idle.append((values, prepared))
+
+
 class FixedLauncher:
     """Launches one compiled kernel.  Arguments are the run-time ones in order, or all of the kernel's
     parameters, in which case those that the variant fixes don't count."""
@@ -34,8 +64,9 @@ class FixedLauncher:
     def __init__(self, kernel: CompiledKernel) -> None:
         self.kernel = kernel
         self._variants = Compilations()
-        self._seen: SeenCalls[Prepared] = SeenCalls()
-        self._accepted: dict[Any, Accepted[CompiledKernel]] = {}
+        self._seen: SeenCalls[Prepared] = SeenCalls()  # of arguments that no reader reads
+        # Of each combination of types; replaced, never changed, as other threads may be reading it.
+        self._alike: tuple[tuple[Reader, dict[Any, _Alike]], ...] = ()
         fixed = dict(kernel.request.constexprs)
         names = [p.name for p in parameters(kernel.request.fn)]
         self._run_time = [(i, name) for i, name in enumerate(names) if name not in fixed]
@@ -43,25 +74,26 @@ class FixedLauncher:
     def __call__(self, grid: Any, stream: int | None, args: Sequence[Any]) -> CompiledKernel | None:
         """Launches on a stream (a raw handle; None: the current one); the kernel.  Host arrays are taken
         through the oracle, which gives None."""
-        prepared = self._seen.find(args, {})
+        for read, launches in self._alike:
+            try:
+                found = read(args)
+            except UNKEYED:  # binding says what is wrong
+                break
+            if found is not None:
+                alike = launches.get(found[0])
+                if alike is not None and alike.accepted.takes(found[1]):
+                    alike.start(grid, stream, found[1])
+                    return self.kernel
+                break
+        prepared = self._seen.find(args, {}) or self._prepare(grid, args)
         if prepared is None:
-            prepared = self._prepare(grid, args)
-            if prepared is None:
-                return None
-            self._seen.add(args, {}, prepared)
+            return None
         prepared.start(grid, stream)
         return self.kernel
 
     def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | None:
         """A launch with its parameters in place; None where it has been interpreted."""
-        sizes, args = grid_sizes(grid), self._run_time_of(args)
-        made = usual(args, itertools.repeat(False))
-        known = None if made is None or made.device == CPU else (made.classes, made.extents)
-        accepted = self._accepted.get(known)
-        if made is not None and accepted is not None and accepted.takes(made.values):
-            bound = accepted.kernel.binder(made.values)
-            return accepted.kernel.loaded().prepare_bound(made.device, sizes, *bound)
-        fields = self._fields(args)
+        sizes, fields = grid_sizes(grid), self._fields(args)
         device = next((f.array.device for f in fields if f.array is not None), 0)
         if device == CPU:
             from warploom.sim.oracle import run
@@ -75,22 +107,35 @@ class FixedLauncher:
 
         arguments = Arguments(tuple([f.launched for f in fields]), bytes_of)
         found = variants_for(self._variant, arguments, lambda *_: None)
-        accepted = Accepted.of(found, arguments)
-        if known is not None and accepted is not None:
-            if len(self._accepted) >= CALLS_KEPT:
-                self._accepted.clear()
-            self._accepted[known] = accepted
         kernel = found[-1][1]
-        return kernel.loaded().prepare_bound(device, sizes, *arguments.bound(kernel))
+        prepared = kernel.loaded().prepare_bound(device, sizes, *arguments.bound(kernel))
+        accepted = Accepted.of(found, arguments)
+        if accepted is None or not self._add(args, accepted, device):
+            self._seen.add(args, {}, prepared)
+        return prepared
 
-    def _run_time_of(self, args: Sequence[Any]) -> Sequence[Any]:
-        """The run-time ones of all of the kernel's arguments."""
-        if len(args) == len(self._run_time):
-            return args
-        return [args[i] for i, _ in self._run_time]
+    def _add(self, args: Sequence[Any], accepted: Accepted[CompiledKernel], device: int) -> bool:
+        """Lets launches like this one be found; false where no reader reads their arguments."""
+        for read, launches in self._alike:  # noqa: B007
+            if (found := read(args)) is not None:
+                break
+        else:
+            few = len(args) == len(self._run_time)
+            used = range(len(args)) if few else [i for i, _ in self._run_time]
+            own = reader_of(args, used)
+            if own is None or (found := own(args)) is None:
+                return False
+            launches = {}
+            self._alike = ((own, launches), *self._alike[: TYPES_KEPT - 1])
+        if len(launches) >= CALLS_KEPT:
+            launches.clear()
+        launches[found[0]] = _Alike(accepted, device, found)
+        return True
 
     def _fields(self, args: Sequence[Any]) -> list[Field]:
         """The arguments as parameters.  Raises LaunchError where the variant isn't made for one."""
+        if len(args) != len(self._run_time):
+            args = [args[i] for i, _ in self._run_time]
         found: list[Field] = []
         for (_, name), spec, value in zip(
             self._run_time, self.kernel.request.specs, args, strict=True

@@ -533,17 +533,21 @@ class LoadedKernel:
             with self._lock:
                 self.driver.prepare(self.function, device, self.plan.shared_bytes)
                 self._ready.add(device)
-        wanted = enumerate(zip(self._wanted, keys, strict=True))
-        maps = [self._map(device, i, m, k) for i, (m, k) in wanted]
         made = Prepared(self, device, grid)
+        self.fill(made, scalars, keys)
+        return made
+
+    def fill(self, prepared: Prepared, scalars: tuple[Any, ...], keys: tuple[MapKey, ...]) -> None:
+        """Puts other arguments in a launch's place, after the binder."""
+        wanted = enumerate(zip(self._wanted, keys, strict=True)) if keys else ()
+        maps = [self._map(prepared.device, i, m, k) for i, (m, k) in wanted]
         try:
-            made.fill(maps, scalars)
+            prepared.fill(maps, scalars)
         except (struct.error, OverflowError, TypeError) as e:
             raise LaunchError(
                 "argument-range",
                 f"an argument of {self.plan.name} does not fit its parameter: {e}",
             ) from e
-        return made
 
     def resident(self, device: int) -> int:
         """Programs (CTAs, or clusters) that run on the device at the same time: the grid of a persistent

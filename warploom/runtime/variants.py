@@ -180,7 +180,7 @@ class Accepted(Generic[K]):
             span = self.spans[i]
             return None if span is None else (values[i] + span[0], values[i] + span[1])
 
-        return first_overlap(self.disjoint, bytes_of) is None
+        return not self.disjoint or first_overlap(self.disjoint, bytes_of) is None
 
 
 def changed(request: Request, changes: Changes) -> Request:
