@@ -363,3 +363,20 @@ def test_pointers_that_a_constant_parts_are_one_and_constants(by: int) -> None:
     made = apart.compile_for(x, BY=by, B=128, grid=(1,), num_warps=1)
     found = re.findall(r"\[(\d)\] = \w+_first \+ (-?\d+);", made.cuda)
     assert [(int(r), int(n)) for r, n in found] == [(r, 32 * r * by) for r in range(4)]
+
+
+@wl.jit
+def rotated(x_ptr: Any, o_ptr: Any, BLOCK: tl.constexpr) -> None:
+    """The halves of each 64 elements behind the first 2048 change places, one of them with its sign."""
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK) - 2048
+    half, row = x % 64, x // 64 * 64
+    left = tl.load(x_ptr + row + half + 32, (x >= 0) & (half < 32), other=0.0)
+    right = tl.load(x_ptr + row + half - 32, (x >= 0) & (half >= 32), other=0.0)
+    tl.store(o_ptr + x + 2048, tl.where(half < 32, -left, right))
+
+
+def test_what_a_vector_has_in_common_is_compared_once() -> None:
+    made = rotated.compile({"x_ptr": "*bf16:16", "o_ptr": "*bf16:16"}, {"BLOCK": 1024})
+    assert made.cuda.count("load_global128_if") >= 2
+    compared = re.findall(r"\w+\[\d+\] = \w+\[\d+\] (?:<|>=) 32;", made.cuda)
+    assert len(compared) == 2 and all("[0] =" in line for line in compared), compared

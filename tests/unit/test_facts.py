@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
@@ -25,6 +26,7 @@ from tests.unit.random_numbers import (
 )
 from warploom.analysis import axis_rules, scalar_rules
 from warploom.analysis.axis_rules import Operand
+from warploom.analysis.contiguity import constancy
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import MOST, AxisFact, Interval, range_of
 from warploom.ir.core import Builder, Fact, Func, Level, Op, OpKind, Region, Type, Value
@@ -347,6 +349,38 @@ def test_axes(name: str) -> None:
     page = Page(facts=(Fact(), Fact(), Fact(16)))
     v = write(page)
     assert page.facts().axis(v, 0) == expected
+
+
+@pytest.mark.parametrize("kind", [arith.lt, arith.ge, arith.eq], ids=lambda k: k.name)
+@pytest.mark.parametrize("divisor", [4, 12, 16, 128])
+def test_remainders_of_numbers_of_either_sign_are_alike(kind: OpKind, divisor: int) -> None:
+    found = set()
+    for away, bound in itertools.product((0, -16, 4), (-8, 0, 3, 8, 64)):
+        p, b = Value(Scalar(i32), "p"), Builder()
+
+        def number(n: int, b: Builder = b) -> Value:
+            made: Value = arith.const(b, value=n, dtype=i32)
+            return made
+
+        first = arith.add(b, arith.mul(b, p, number(8)), number(away))
+        x = arith.add(b, tile.splat(b, first, shape=(16,)), tile.arange(b, start=0, end=16))
+        rest = arith.rem(b, x, tile.splat(b, number(divisor), shape=(16,)))
+        kind(b, rest, tile.splat(b, number(bound), shape=(16,)))
+        (compared,) = (o for o in b.ops if o.kind is kind)
+        control.yield_(b)
+        func = Func("f", Region((p,), tuple(b.ops)), Level.TILE, {})
+        n = constancy(facts_of(func), compared, 0, 8)
+        found.add((away, bound, n))
+        for at in range(-24, 24):
+            values = [math.fmod(8 * at + away + i, divisor) for i in range(16)]
+            outcomes = [
+                {arith.lt: v < bound, arith.ge: v >= bound, arith.eq: v == bound}[kind]
+                for v in values
+            ]
+            for i in range(0, 16, n):
+                assert len(set(outcomes[i : i + n])) == 1, (away, bound, n, at)
+    if divisor >= 16 and kind is not arith.eq:
+        assert {(0, 8, 8), (-16, 8, 8), (-16, 64, 8), (4, 8, 4)} <= found
 
 
 def test_facts_are_kept_with_their_function() -> None:

@@ -16,7 +16,7 @@ from warploom.ir.analysis import uses
 from warploom.ir.core import Family, Func, Op, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.rewrite import annotate
-from warploom.ir.types import Tile, bf16, elem_of, f16, f32, pointee_of
+from warploom.ir.types import Tile, bf16, dtype_of, elem_of, f16, f32, pointee_of
 
 _VECTOR_BYTES = 16
 
@@ -55,7 +55,7 @@ def _where(
     known = [facts.axis(v, axis).constancy for v in masks]
     if not masks or (all(c % n == 0 for c in known) and facts.axis(pointers, axis).slope == 1):
         return facts, math.gcd(n, *known)
-    places = _place_by_place(facts, pointers) & _place_by_place(facts, masks[0])
+    places = _place_by_place(facts, pointers).keys() & _place_by_place(facts, masks[0]).keys()
     inside, held = facts, set[Value]()
     leaves = _conjuncts(facts, masks)
     while more := {v for v in leaves if v not in held and inside.axis(v, axis).constancy % n == 0}:
@@ -103,10 +103,10 @@ def _uncast(facts: Facts, x: Value) -> Iterator[Value]:
         yield x
 
 
-def _place_by_place(facts: Facts, pointers: Value) -> set[Value]:
+def _place_by_place(facts: Facts, pointers: Value) -> dict[Value, None]:
     """The integer tiles that each pointer follows from in its own place; none where it may follow from one in
     another place, too."""
-    found: set[Value] = set()
+    found: dict[Value, None] = {}
     pending = [pointers]
     for v in pending:
         o = facts.maker(v)
@@ -115,10 +115,47 @@ def _place_by_place(facts: Facts, pointers: Value) -> set[Value]:
         if o.kind.family in (Family.POINTWISE, Family.FILL, Family.NUMBER):
             pending += o.operands
         elif isinstance(v.type, Tile) or o.kind.family in (Family.COMBINE, Family.CONTROL):
-            return set()
+            return {}
         if isinstance(v.type, Tile):
-            found.add(v)
+            found[v] = None
     return found
+
+
+def decided(facts: Facts, o: Op) -> bool | None:
+    """What a comparison of integers always gives, where their ranges tell."""
+    order = arith.ordered(o)
+    if order is None or not dtype_of(o.operands[0].type).is_int:
+        return None
+    less, more = (facts.interval(v) for v in order[:2])
+    if less.high + order[2] <= more.low:
+        return True
+    return False if less.low + order[2] > more.high else None
+
+
+def constancy(facts: Facts, o: Op, axis: int, most: int) -> int:
+    """Of how many elements along an axis, `most` at most, a comparison o gives the same.
+
+    A remainder goes on as what is divided, but other ways on either side of 0.  Where all of a group are on
+    one side, each side is looked at by itself: x % 128 < 64 is alike for 8 adjacent x that begin at a
+    multiple of 8, whatever their sign."""
+    if decided(facts, o) is not None:
+        return most
+    n = math.gcd(facts.axis(o.result, axis).constancy, most)
+    for x in _divided(facts, o):
+        known, of_one_sign = facts.interval(x), math.gcd(facts.axis(x, axis).contiguity, most)
+        if known.low < 0 <= known.high and of_one_sign > n:
+            sides = (known.refined(low=0), known.refined(high=-1))
+            parts = [constancy(facts.where({x: side}), o, axis, of_one_sign) for side in sides]
+            return max(n, min(parts))
+    return n
+
+
+def _divided(facts: Facts, o: Op) -> Iterator[Value]:
+    """What the remainders that op o follows from, place by place, are of."""
+    for v in _place_by_place(facts, o.result):
+        made = facts.maker(v)
+        if made is not None and made.kind is arith.rem:
+            yield made.operands[0]
 
 
 def with_runs(func: Func) -> Func:

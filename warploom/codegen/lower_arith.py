@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from warploom.analysis.contiguity import constancy, decided
 from warploom.codegen.context import Emitter, Lowering, defined, uniform
 from warploom.codegen.lower_casts import paren, rounded, same_bits, same_bits_of_word
 from warploom.codegen.registers import Array, c_type, is_packed, map_lines, read, word, words
@@ -15,6 +16,7 @@ from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DTYPES, DType, Scalar, Tile, dtype_of, elem_of, i1, i32, u32, u64
+from warploom.layout import Layout
 
 LOG2_E = "1.44269504088896341f"
 # Integers whose sums and products C leaves undefined where they overflow (narrow ones it promotes to int),
@@ -146,10 +148,9 @@ def _operation(e: Emitter, o: Op) -> None:
         text = expression(o.kind, elem, *x, nonzero=nonzero)
         e.define(result, rounded(text, elem) if o.kind not in arith.COMPARE else text)
         return
-    known = _decided(e, o)
+    known = decided(e.facts, o)
     if known is not None and not e.storage.variables[result].is_mutable:
-        assert isinstance(result.type, Tile)
-        e.env[result] = uniform(result.type, literal(known, i1))
+        e.env[result] = uniform(result.typed(Tile), literal(known, i1))
         return
     sources = [e.regs(v) for v in o.operands]
     dst = e.array(result)
@@ -175,17 +176,6 @@ def _operation(e: Emitter, o: Op) -> None:
         e.lines(map_lines(pairs, [words(s) for s in sources], lambda x, y: f"{name}({x}, {y})"))
         return
     e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x, nonzero=nonzero)))
-
-
-def _decided(e: Emitter, o: Op) -> bool | None:
-    """What a comparison of tiles of integers always gives, where their ranges tell."""
-    order = arith.ordered(o)
-    if order is None or not dtype_of(o.operands[0].type).is_int:
-        return None
-    less, more = (e.facts.interval(v) for v in order[:2])
-    if less.high + order[2] <= more.low:
-        return True
-    return False if less.low + order[2] > more.high else None
 
 
 class Steps(NamedTuple):
@@ -221,18 +211,41 @@ def _steps(e: Emitter, v: Value) -> Steps | None:
 
 
 def _alike(e: Emitter, o: Op) -> tuple[int, ...]:
-    """For each register of a comparison the first one that has the same outcome: x < y and x >= y of a
-    moving x (mirrored: y > x and y <= x) change only where x passes y, so in no group that begins at a
-    multiple of n where n divides y."""
-    every = tuple(range(o.result.type.layout.registers))  # type: ignore[attr-defined]
+    """For each register of a comparison the first one that has the same outcome."""
+    layout: Layout = o.result.type.layout  # type: ignore[attr-defined]
+    groups = _between_multiples(e, o)
+    if groups is None:
+        runs = [_run(layout, axis) for axis in range(len(layout.shape))]
+        alike = [constancy(e.facts, o, axis, n) if n > 1 else 1 for axis, n in enumerate(runs)]
+        if max(alike, default=1) == 1:
+            return tuple(range(layout.registers))
+        places = [c // n for c, n in zip(layout.table, alike, strict=True)]
+        groups = [b"".join(c[..., r].tobytes() for c in places) for r in range(layout.registers)]
+    return tuple(groups.index(g) for g in groups)
+
+
+def _run(layout: Layout, axis: int) -> int:
+    """How many registers from the first on hold elements that follow each other along an axis."""
+    n = 1
+    for v in layout.reg:
+        if v != tuple(n * (a == axis) for a in range(len(layout.shape))):
+            break
+        n *= 2
+    return n
+
+
+def _between_multiples(e: Emitter, o: Op) -> list[Any] | None:
+    """Which group each register is in: x < y and x >= y of a moving x (mirrored: y > x and y <= x) change
+    only where x passes y, so in no group that begins at a multiple of n where n divides y.  None where all
+    are by themselves."""
     x, y = o.operands if o.kind in (arith.lt, arith.ge) else o.operands[::-1]
     moving, limit = steps_of(e, x), steps_of(e, y)
     ordered = o.kind in (arith.lt, arith.ge, arith.gt, arith.le)
     if not ordered or moving is None or limit is None or any(limit.more):
-        return every
+        return None
     n = math.gcd(moving.first, limit.first)
     groups = [more // n for more in moving.more]
-    return tuple(groups.index(g) for g in groups)
+    return groups if len(set(groups)) < len(groups) else None
 
 
 def _shared(e: Emitter, o: Op) -> tuple[int, ...] | None:
