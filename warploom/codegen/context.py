@@ -402,14 +402,6 @@ class Emitter(Text):
         return f"({test} ? {text} : {otherwise})" if test else text
 
 
-def within(layout: Layout) -> Bools:
-    """Where the coordinates that (warp, lane, register) holds are inside the tile."""
-    out: Bools = np.ones(layout.table[0].shape, np.bool_)
-    for c, n in zip(layout.table, layout.shape, strict=True):
-        out &= c < n
-    return out
-
-
 def defined(text: Callable[[Emitter, Op], str]) -> Lowering:
     """Its result is a number: this expression."""
     return lambda e, o: e.define(o.result, text(e, o))

@@ -7,11 +7,11 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from warploom.codegen.context import Emitter, Lowering, within
+from warploom.codegen.context import Emitter, Lowering
 from warploom.codegen.lower_arith import literal
 from warploom.codegen.lower_memory import Places, together
 from warploom.codegen.lower_shared import geometry
-from warploom.codegen.lower_tiles import at_register, load_text, row_major, store_text
+from warploom.codegen.lower_tiles import at_register, load_text, store_text
 from warploom.codegen.registers import c_type, itemsize, read, words_of
 from warploom.codegen.text import all_of
 from warploom.ir.core import Op, OpKind
@@ -130,7 +130,7 @@ def _element_places(e: Emitter, o: Op) -> Callable[[int], tuple[str, str]]:
     s, value, *rest = o.operands
     kind, t = s.typed(Shared), value.typed(Tile)
     at, g, hint = e.shared(s), geometry(kind), s.hint or "slot"
-    axis, real = o.attrs.get("axis"), within(t.layout)
+    axis, real = o.attrs.get("axis"), t.layout.inside
     if axis is None:
         offsets = thread_offsets(t.layout, g)
         places = Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
@@ -188,7 +188,7 @@ def _agree(e: Emitter, o: Op) -> None:
         return
     elem, size = t.dtype, t.dtype.bytes
     scratch = e.exchange(t.size * size)
-    places = row_major(list(t.layout.table), t.shape)
+    places = t.layout.flat
     at = [
         f"{scratch} + {at_register(e, places, i, size, 'old_at')}" for i in range(len(r.elements))
     ]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from warploom.codegen.boxes import Place, Rows, box_of
-from warploom.codegen.context import Emitter, Lowering, ViewRef, within
+from warploom.codegen.context import Emitter, Lowering, ViewRef
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_memory import Places, loaded, nothing
 from warploom.codegen.lower_shared import geometry, plain
@@ -119,7 +119,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
         )
     layout = blocked(t.shape, t.inner, n, e.frame.warps)
     starts = list(range(0, layout.registers, n))
-    table, inside = thread_offsets(layout, geometry(t)), within(layout)
+    table, inside = thread_offsets(layout, geometry(t)), layout.inside
     to, real = [table[..., r] for r in starts], [inside[..., r] for r in starts]
     rows = Rows(box, Tile(t.shape, t.dtype, layout))
     at = [rows.place(r) for r in starts]
@@ -158,7 +158,7 @@ def _cp_async_pointers(e: Emitter, o: Op) -> None:
     if layout.contiguous(t.inner) % n:
         raise InternalError(f"codegen: cp_async of {size} bytes from pointers in {layout}")
     pointers, mask = e.regs(v), e.regs(masks[0]) if masks else None
-    table, inside = thread_offsets(layout, geometry(t)), within(layout)
+    table, inside = thread_offsets(layout, geometry(t)), layout.inside
     places = Places(e, e.shared(dst), table[..., 0], inside[..., 0], f"{dst.hint or 'slot'}_at")
     holder = e.holder(layout)
     assert isinstance(v.type, Tile)

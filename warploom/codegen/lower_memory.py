@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from warploom.codegen.context import Address, Emitter, Lowering, within
+from warploom.codegen.context import Address, Emitter, Lowering
 from warploom.codegen.formula import Bools, Ints, displaced
 from warploom.codegen.lower_shared import geometry
 from warploom.codegen.lower_tma import cache_policy
@@ -118,7 +118,7 @@ def store_tile(
         return
     n = vector_elements(layout, g)
     size = n * g.itemsize
-    offsets, real = thread_offsets(layout, g), within(layout)
+    offsets, real = thread_offsets(layout, g), layout.inside
     places = Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
     for start in range(0, layout.registers, n):
         where = places.at(offsets[..., start], real[..., start])
@@ -132,7 +132,7 @@ def load_tile(
 ) -> None:
     """A slot into registers: ldmatrix where it fits, else the widest ordinary loads.  peer: as above."""
     layout = t.layout
-    offsets, real = thread_offsets(layout, g), within(layout)
+    offsets, real = thread_offsets(layout, g), layout.inside
     form = None if peer else matrix_form(layout, g, loads=True)
     load = f"load_{'peer' if peer else 'shared'}"
     if form is not None and is_packed(dst.elem):

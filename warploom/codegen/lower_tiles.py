@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from warploom.codegen.context import Emitter, Lowering, within
-from warploom.codegen.formula import Bools, Ints, displaced
+from warploom.codegen.context import Emitter, Lowering
+from warploom.codegen.formula import Ints, displaced
 from warploom.codegen.lower_arith import expression, literal
 from warploom.codegen.lower_casts import paren
 from warploom.codegen.lower_memory import load_tile, store_tile
@@ -20,6 +20,7 @@ from warploom.ir.ops.tile import concat_offsets
 from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
 from warploom.layout.choose import Shuffle, conversion, scratch_geometry
+from warploom.layout.linear import inside_of, row_major
 
 # ---- other names of registers
 
@@ -49,32 +50,11 @@ def _source_coords(o: Op, at: list[Ints]) -> list[Ints]:
             return at
 
 
-def row_major(at: list[Ints], shape: tuple[int, ...]) -> Ints:
-    flat = np.zeros(at[0].shape, np.int64)
-    for c, n in zip(at, shape, strict=True):
-        flat = flat * n + c
-    return flat
-
-
-def gather(layout: Layout, at: list[Ints], inside: Bools) -> tuple[int, ...] | None:
-    """For each register of `at` (warps, lanes, registers) the register of `layout` that holds those
-    coordinates in every thread where `inside`; None where there is none."""
-    have = np.where(within(layout), row_major(list(layout.table), layout.shape), -1)
-    want = row_major(at, layout.shape)
-    first = np.argmax(have[0, 0, :, None] == want[0, 0], axis=0)  # what the first thread would take
-    if inside[0, 0].all() and ((have[..., first] == want) | ~inside).all():
-        return tuple(first.tolist())
-    match = [
-        ((have == want[..., r : r + 1]) | ~inside[..., r, None]).all(axis=(0, 1))
-        for r in range(want.shape[-1])
-    ]
-    return tuple(int(np.argmax(m)) for m in match) if all(m.any() for m in match) else None
-
-
 def _view(e: Emitter, o: Op) -> None:
     (x,) = o.operands
     t, source = o.result.typed(Tile), x.typed(Tile)
-    registers = gather(source.layout, _source_coords(o, list(t.layout.table)), within(t.layout))
+    at = _source_coords(o, list(t.layout.table))
+    registers = source.layout.registers_at(at, t.layout.inside)
     if registers is None:
         raise InternalError(f"codegen: {o.kind.name} from {source} to {t} needs a conversion first")
     e.env[o.result] = e.regs(x).pick(registers)
@@ -167,10 +147,7 @@ def groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
     at = [c for a, c in enumerate(layout.table) if a != axis]
     if not at:
         return [list(range(layout.registers))]
-    inside = np.ones(at[0].shape, np.bool_)
-    for c, n in zip(at, result.shape, strict=True):
-        inside &= c < n
-    to = gather(result, at, inside)
+    to = result.registers_at(at, inside_of(at, result.shape))
     if to is None:
         raise InternalError(f"codegen: {layout} has no reduction along axis {axis} in registers")
     return [[r for r, i in enumerate(to) if i == j] for j in range(result.registers)]
@@ -220,7 +197,7 @@ def _across_warps(
 def crossing(layout: Layout, result: Layout, bits: Sequence[int]) -> tuple[Ints, Ints]:
     """What is kept of a tile, numbered row by row, for each (warp, lane, register); and each warp's number
     among those that hold parts of one row, in these bits of its own."""
-    flat = row_major(list(result.table), result.shape) if result.shape else np.int64(0)
+    flat = result.flat if result.shape else np.int64(0)
     warps = np.arange(layout.warps)
     rank = sum((((warps >> b) & 1) << i for i, b in enumerate(bits)), np.zeros_like(warps))
     return np.broadcast_to(flat, (layout.warps, 32, result.registers)), rank
@@ -276,7 +253,7 @@ def _gather(e: Emitter, o: Op) -> None:
     t, by, axis = x.typed(Tile), index.typed(Tile), o.attrs["axis"]
     elem, size, source, at = t.dtype, t.dtype.bytes, e.regs(x), e.regs(index)
     scratch = e.exchange(t.size * size)
-    places = row_major(list(t.layout.table), t.shape)
+    places = t.layout.flat
     for r in range(t.layout.registers):
         where = f"{scratch} + {at_register(e, places, r, size, 'put_at')}"
         e.line_if([e.inside(t, r)], store_text(elem, where, read(source.elements[r], elem)))

@@ -155,27 +155,24 @@ class Layout:
     @cached_property
     def is_replicated(self) -> bool:
         """Is some element held more than once?"""
-        flat = self._flat()[self._inside()]
+        flat = self.flat[self.inside]
         return _distinct(flat) != flat.size
 
-    def _inside(self) -> npt.NDArray[np.bool_]:
-        ok = np.ones(self.table[0].shape, np.bool_) if self.table else np.ones((), np.bool_)
-        for c, n in zip(self.table, self.shape, strict=True):
-            ok &= c < n
-        return ok
+    @cached_property
+    def inside(self) -> npt.NDArray[np.bool_]:
+        """Where the coordinates of `table` are inside the tile."""
+        return inside_of(self.table, self.shape)
 
-    def _flat(self) -> npt.NDArray[np.int64]:
+    @cached_property
+    def flat(self) -> npt.NDArray[np.int64]:
         """Row-major element number of everything in `table` (meaningless outside the shape)."""
-        flat = np.zeros(self.table[0].shape, np.int64)
-        for c, n in zip(self.table, self.shape, strict=True):
-            flat = flat * n + c
-        return flat
+        return row_major(self.table, self.shape)
 
     def holders(self) -> npt.NDArray[np.int64]:
         """The inverse: who holds each element, as an array of the tile's shape and a last axis of 3 (warp,
         lane, register); of several holders the lowest, -1 where there is none."""
         out = np.full((math.prod(self.shape), 3), -1, np.int64)
-        inside, flat = self._inside().reshape(-1), self._flat().reshape(-1)
+        inside, flat = self.inside.reshape(-1), self.flat.reshape(-1)
         where = np.flatnonzero(inside)[::-1]  # the lowest is written last and stays
         for column, index in enumerate(np.unravel_index(where, self.table[0].shape)):
             out[flat[where], column] = index
@@ -232,22 +229,23 @@ class Layout:
         same; None where there are no such registers (elements outside the shape don't matter)."""
         if self.shape != dst.shape or self.threads != dst.threads:
             return None
-        mine, theirs = self._flat(), dst._flat()
-        mine = np.where(self._inside(), mine, -1)
-        wanted = dst._inside()
-        first = {int(x): r for r, x in reversed(list(enumerate(mine[0, 0])))}
-        out: list[int] = []
-        for r in range(dst.registers):
-            guess = first.get(int(theirs[0, 0, r]), 0)
-            column, need = theirs[..., r], wanted[..., r]
-            ok = [guess] if np.array_equal(mine[..., guess][need], column[need]) else []
-            ok = ok or [
-                s for s in range(self.registers) if np.array_equal(mine[..., s][need], column[need])
-            ]
-            if not ok:
+        return self.registers_at(dst.table, dst.inside)
+
+    def registers_at(
+        self, at: Sequence[npt.NDArray[np.int64]], inside: npt.NDArray[np.bool_]
+    ) -> tuple[int, ...] | None:
+        """For each register of `at`, coordinates of (warps, lanes, registers), the first register of this
+        layout that holds them in every thread where `inside`; None where there is none."""
+        have = np.where(self.inside, self.flat, -1)
+        want = row_major(at, self.shape)
+        first = np.argmax(have[0, 0, :, None] == want[0, 0], axis=0)  # what the first thread takes
+        good = ((have[..., first] == want) | ~inside).all(axis=(0, 1)) & inside[0, 0]
+        for r in np.flatnonzero(~good):
+            match = ((have == want[..., r : r + 1]) | ~inside[..., r, None]).all(axis=(0, 1))
+            if not match.any():
                 return None
-            out.append(ok[0])
-        return tuple(out)
+            first[r] = np.argmax(match)
+        return tuple(first.tolist())
 
     def contiguous(self, axis: int) -> int:
         """Elements adjacent along `axis` in consecutive registers, aligned: a power of two, the widest vector
@@ -379,9 +377,9 @@ class Layout:
                 flat, count = flat * here, count // here
         lane, warp, reg = (tuple(map(vector, vs)) for vs in (self.lane, self.warp, self.reg))
         out = Layout(sizes, reg, lane, warp, tuple(repeats))
-        inside = self._inside()
-        same = np.array_equal(out._inside(), inside)
-        return out if same and np.array_equal(out._flat()[inside], self._flat()[inside]) else None
+        inside = self.inside
+        same = np.array_equal(out.inside, inside)
+        return out if same and np.array_equal(out.flat[inside], self.flat[inside]) else None
 
     def slice(
         self, offset: Sequence[int], shape: Sequence[int]
@@ -399,8 +397,8 @@ class Layout:
                 inside &= (c >= o) & (c < o + n)
         # A register that is cut between threads can only be kept where the tile itself ends there.
         if self.overhangs:
-            inside |= ~self._inside()
-            some = (inside & self._inside()).any(axis=(0, 1))
+            inside |= ~self.inside
+            some = (inside & self.inside).any(axis=(0, 1))
         else:
             some = inside.any(axis=(0, 1))
         all_ = inside.all(axis=(0, 1))
@@ -505,6 +503,20 @@ def _part(
     written: _Written, offset: tuple[int, ...], shape: tuple[int, ...]
 ) -> tuple[Layout, tuple[int, ...]] | None:
     return Layout(*written)._part(offset, shape)
+
+
+def row_major(at: Sequence[npt.NDArray[np.int64]], shape: Sequence[int]) -> npt.NDArray[np.int64]:
+    """The number of each element in a tile of this shape."""
+    flat = np.zeros(at[0].shape, np.int64)
+    for c, n in zip(at, shape, strict=True):
+        flat = flat * n + c
+    return flat
+
+
+def inside_of(at: Sequence[npt.NDArray[np.int64]], shape: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Where coordinates are inside a tile of this shape."""
+    found: npt.NDArray[np.bool_] = np.all([c < n for c, n in zip(at, shape, strict=True)], axis=0)
+    return found
 
 
 def _distinct(numbers: npt.NDArray[Any]) -> int:
