@@ -13,7 +13,7 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,25 +52,16 @@ def run(
     offsets, divisions = Offsets(func), Divisions(func)
     max_trips = options.get().max_trips
     replicas: dict[str, int] = dict(func.attrs.get("replicas", {}))
-    rounds = max(replicas.values(), default=1)
+    rounds, consumers = max(replicas.values(), default=1), _consumers(func)
     for z, y, x in itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0])):
         sent: dict[tuple[Op, int], list[Any]] = {}
         for rank in reversed(range(math.prod(cluster.cluster_of(func)))):
             shared = _ProgramState(rank, sent)
             for replica in range(rounds):
                 program = _Program(
-                    func,
-                    offsets,
-                    divisions,
-                    memory,
-                    dict(params),
-                    (x, y, z),
-                    sizes,
-                    replica,
-                    replicas,
-                    shared,
-                    max_trips,
-                )
+                    consumers, offsets, divisions, memory, dict(params), (x, y, z), sizes, replica,
+                    replicas, shared, max_trips,
+                )  # fmt: skip
                 with np.errstate(all="ignore"):
                     program.region(func.body)
 
@@ -184,27 +175,21 @@ def _who(o: Op, besides: frozenset[str] = frozenset()) -> str:
     return "+".join(sorted(o.tasks - besides)) or "the consumer"
 
 
+@dataclass(eq=False)
 class _Program:
-    """One program, one replica's run."""
+    """One program, one replica's run.  consumers: of each channel."""
 
-    def __init__(
-        self,
-        func: Func,
-        offsets: Offsets,
-        divisions: Divisions,
-        memory: GlobalMemory,
-        env: dict[Value, Any],
-        ids: tuple[int, int, int],
-        grid: tuple[int, int, int],
-        replica: int,
-        replicas: dict[str, int],
-        shared: _ProgramState,
-        max_trips: int,
-    ) -> None:
-        self.memory, self.env, self.ids, self.grid = memory, env, ids, grid
-        self.replica, self.replicas, self.shared = replica, replicas, shared
-        self.offsets, self.divisions, self.max_trips = offsets, divisions, max_trips
-        self.consumers = _consumers(func)
+    consumers: Mapping[Value, frozenset[str]]
+    offsets: Offsets
+    divisions: Divisions
+    memory: GlobalMemory
+    env: dict[Value, Any]
+    ids: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    replica: int
+    replicas: Mapping[str, int]
+    shared: _ProgramState
+    max_trips: int
 
     def region(self, region: Region) -> tuple[Any, ...]:
         """Runs a region whose parameters are already bound; gives what it yields."""
@@ -233,9 +218,15 @@ class _Program:
         """Does this replica's run carry out the op's effects?"""
         return self.replica < max((self.replicas.get(t, 1) for t in o.tasks), default=1)
 
-    def is_once(self, o: Op) -> bool:
-        """Is the op run by tasks of one replica alone?"""
-        return max((self.replicas.get(t, 1) for t in o.tasks), default=1) == 1
+    def given(self, o: Op, ask: Callable[[], Any]) -> Any:
+        """What memory or the clock gives: where tasks of one replica alone run the op, replica 0's run asks,
+        and the later ones get the same."""
+        if not self.acts(o):
+            return self.shared.again()
+        found = ask()
+        if max((self.replicas.get(t, 1) for t in o.tasks), default=1) == 1:
+            self.shared.numbers.append(found)
+        return found
 
 
 _EFFECTS: dict[OpKind, Callable[..., Any]] = {}
@@ -349,12 +340,7 @@ def _num_programs(p: _Program, o: Op) -> Any:
 
 @_effect(tile.globaltimer)
 def _globaltimer(p: _Program, o: Op) -> Any:
-    if not p.acts(o):  # replica 0 has read it
-        return p.shared.again()
-    now = np.int64(time.perf_counter_ns())
-    if p.is_once(o):
-        p.shared.numbers.append(now)
-    return now
+    return p.given(o, lambda: np.int64(time.perf_counter_ns()))
 
 
 @_effect(task.replica_id)
@@ -364,12 +350,10 @@ def _replica_id(p: _Program, o: Op) -> Any:
 
 @_effect(tile.load)
 def _load(p: _Program, o: Op, pointers: Any, mask: Any = None, other: Any = None) -> Any:
-    if not p.acts(o) and isinstance(o.result.type, Scalar):
-        return p.shared.again()
-    value = p.memory.load(dtype_of(o.result.type), pointers, mask, other, o.loc)
-    if p.is_once(o) and isinstance(o.result.type, Scalar):
-        p.shared.numbers.append(value)
-    return value
+    def load() -> Any:
+        return p.memory.load(dtype_of(o.result.type), pointers, mask, other, o.loc)
+
+    return p.given(o, load) if isinstance(o.result.type, Scalar) else load()
 
 
 @_effect(tile.store)
@@ -380,13 +364,8 @@ def _store(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> N
 
 @_effect(tile.atomic)
 def _atomic(p: _Program, o: Op, pointers: Any, value: Any, rest: Any = None) -> Any:
-    if not p.acts(o):  # done in replica 0's run; the later runs see the same old values
-        return p.shared.again()
     elem = pointee_of(o.operands[0].type)
-    old = p.memory.atomic(o.attrs["fn"], elem, pointers, value, rest, o.loc)
-    if p.is_once(o):
-        p.shared.numbers.append(old)
-    return old
+    return p.given(o, lambda: p.memory.atomic(o.attrs["fn"], elem, pointers, value, rest, o.loc))
 
 
 @_effect(cluster.cta_rank)
