@@ -423,6 +423,19 @@ def test_the_clock_is_read_where_it_stands_and_all_threads_agree(
     run(lambda: script(*given))
 
 
+@triton.jit
+def waiting(out_ptr: Any, n: Any) -> None:
+    end, turns = tl.extra.cuda.globaltimer() + n, 0
+    while tl.extra.cuda.globaltimer() < end:
+        turns += 1
+    tl.store(out_ptr, turns)
+
+
+def test_nothing_is_proved_of_how_long_the_clock_takes() -> None:
+    report = waiting.compile_for(np.zeros(1, np.int64), 1000, grid=(1,)).check()
+    assert not report.ok and "depends on an argument and the clock" in str(report)
+
+
 def test_bytes_decode_as_the_advice_says() -> None:
     """float8e4b15: a bias of 15, no infinity and no NaN."""
 

@@ -46,6 +46,7 @@ class Source(enum.Flag):
     MEMORY = enum.auto()  # words that the kernel only reads
     SHARED_WORD = enum.auto()  # words that the kernel writes: counters, flags
     TILE = enum.auto()  # data of tiles
+    CLOCK = enum.auto()  # beside SHARED_WORD: no launch decides it either
 
 
 _PLACES = frozenset(
@@ -367,7 +368,9 @@ class Dependence:
             return Source.NOTHING
         if o.kind in (tile.program_id, tile.num_programs):
             return Source.PROGRAM
-        if o.kind in (tile.atomic, tile.globaltimer):
+        if o.kind is tile.globaltimer:
+            return Source.SHARED_WORD | Source.CLOCK
+        if o.kind is tile.atomic:
             return Source.SHARED_WORD
         if o.kind is tile.load:
             written = any(a in self.written for a in self.arrays(o.operands[0]))
@@ -512,5 +515,8 @@ def in_words(sources: Source) -> str:
         Source.MEMORY: "a word of memory",
         Source.SHARED_WORD: "a word of memory that the kernel writes",
         Source.TILE: "the data of a tile",
+        Source.CLOCK: "the clock",
     }
+    if Source.CLOCK in sources:
+        sources &= ~Source.SHARED_WORD
     return " and ".join(words for s, words in names.items() if s in sources)
