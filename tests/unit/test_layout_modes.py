@@ -18,6 +18,7 @@ from warploom.layout.modes import (
     compose,
     concat,
     divide,
+    flatten,
     left_divide,
     local,
     reduce,
@@ -92,7 +93,7 @@ def test_the_accumulator_of_mma_sync() -> None:
     [
         (lambda: RegisterLayout((4, 4), (4,), (0,), ()), "do not make up"),
         (lambda: RegisterLayout((4, 4), (4, 4), (0,), ()), "spatial or local"),
-        (lambda: spatial(4, 8) * local(2), "times one of"),
+        (lambda: flatten(spatial(4, 8), 1, 2), "axes 1 to 2 of"),
         (lambda: spatial(4, 4).bits(), "no whole warps"),
         (lambda: spatial(32, 1).local(3, 1).bits(), "no bits of a coordinate"),
         (lambda: auto_local_spatial(64, [3, 32]), "64 threads for a tile"),
@@ -174,3 +175,15 @@ def test_ranks_order_the_axes() -> None:
         assert thread == (j * 2 + i) * 8 + k
     with pytest.raises(ValueError, match="ranks of 2 axes are 0 to 1"):
         local(1, 2).spatial(4, 8, ranks=[1, 1])
+
+
+def test_axes_are_flattened_from_one_to_another() -> None:
+    x = local(2, 1, 1).spatial(2, 4, 4)
+    assert flatten(x, 1).shape == (4, 16) and flatten(x, 0, 1).shape == (16, 4)
+    assert flatten(x, 1, 1) == x and flatten(x) == reshape(x, (64,))
+    assert held(flatten(x, 1)) == {at: (i, j * 4 + k) for at, (i, j, k) in held(x).items()}
+
+
+def test_a_product_of_fewer_axes_lacks_leading_ones() -> None:
+    assert local(3, 1).spatial(32) == local(3, 1).spatial(1, 32)
+    assert spatial(32) * local(2, 4) == spatial(1, 32) * local(2, 4)

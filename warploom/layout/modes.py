@@ -73,9 +73,10 @@ class RegisterLayout:
     # ---- building
 
     def __mul__(self, inner: RegisterLayout) -> RegisterLayout:
-        """Every element of this layout a whole `inner` one.  Raises ValueError where their ranks differ."""
-        if len(self.shape) != len(inner.shape):
-            raise ValueError(f"a layout of {self.shape} times one of {inner.shape}")
+        """Every element of this layout a whole `inner` one.  The one with fewer axes lacks leading ones, of
+        size 1."""
+        rank = max(len(self.shape), len(inner.shape))
+        self, inner = _of_rank(self, rank), _of_rank(inner, rank)
         modes: list[int] = []
         outer_as: dict[int, int] = {}
         inner_as: dict[int, int] = {}
@@ -243,9 +244,20 @@ def _under(layout: RegisterLayout, shape: Sequence[int]) -> RegisterLayout:
     return RegisterLayout(tuple(shape), layout.mode_shape, layout.spatial_modes, layout.local_modes)
 
 
-def flatten(layout: RegisterLayout) -> RegisterLayout:
-    """One axis of all elements, in row-major order."""
-    return _under(layout, (math.prod(layout.shape),))
+def _of_rank(layout: RegisterLayout, rank: int) -> RegisterLayout:
+    """With leading axes of size 1."""
+    return _under(layout, (*[1] * (rank - len(layout.shape)), *layout.shape))
+
+
+def flatten(layout: RegisterLayout, start_dim: int = 0, end_dim: int = -1) -> RegisterLayout:
+    """One axis of the elements of axes start_dim to end_dim, in row-major order.  Raises ValueError where
+    there are no such axes."""
+    rank = len(layout.shape)
+    end = end_dim + rank if end_dim < 0 else end_dim
+    if not 0 <= start_dim <= end < rank:
+        raise ValueError(f"axes {start_dim} to {end_dim} of a layout of {layout.shape}")
+    whole = math.prod(layout.shape[start_dim : end + 1])
+    return _under(layout, (*layout.shape[:start_dim], whole, *layout.shape[end + 1 :]))
 
 
 def squeeze(layout: RegisterLayout, dims: Sequence[int]) -> RegisterLayout:
@@ -286,7 +298,7 @@ def left_divide(layout: RegisterLayout, lhs_divisor: RegisterLayout) -> Register
 def _quotient(layout: RegisterLayout, by: RegisterLayout, is_outer: bool) -> RegisterLayout:
     """What `by` has to be multiplied with for `layout`: from the left (is_outer) or from the right."""
     failed = ValueError(f"{layout} is no product with {by}")
-    by = _under(by, (*[1] * (len(layout.shape) - len(by.shape)), *by.shape))
+    by = _of_rank(by, len(layout.shape))
     if len(layout.shape) != len(by.shape) or any(map(int.__mod__, layout.shape, by.shape)):
         raise failed
     shape = tuple(map(int.__floordiv__, layout.shape, by.shape))
