@@ -310,7 +310,7 @@ def further_rows() -> Iterator[Launch]:
 
 def epilogues() -> Iterator[Launch]:
     """Products whose tiles end in long or in several ways, or are drawn from a counter."""
-    from corpus import chunks, dynamic, experts
+    from corpus import chunk_gradients, chunks, dynamic, experts
     from tests.e2e import loops
     from tests.e2e import test_ping_pong_tiles as ping_pong
     from tests.e2e import test_recurrences as states
@@ -322,7 +322,7 @@ def epilogues() -> Iterator[Launch]:
     def x(*shape: int, dtype: Any = BF16) -> Any:
         return np.zeros(shape, dtype)
 
-    for case in (*dynamic.cases(), *experts.cases(), *chunks.cases()):
+    for case in (*dynamic.cases(), *experts.cases(), *chunks.cases(), *chunk_gradients.cases()):
         how = {**case.meta, **case.knobs}
         yield Launch(
             case.name, lambda case=case, how=how: _of_jit(case.kernel, case.args, case.grid, how)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from corpus import chunks, dynamic, experts, layers, losses
+from corpus import chunk_gradients, chunks, dynamic, experts, layers, losses
 from tests.e2e.corpus import judging
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
-FAMILIES = losses, layers, dynamic, experts, chunks
+FAMILIES = losses, layers, dynamic, experts, chunks, chunk_gradients
 CASES = {case.name: case for family in FAMILIES for case in family.cases()}
 
 # part_lifetimes puts barriers after the program that is ejected, so that the script takes more memory.

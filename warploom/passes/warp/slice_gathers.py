@@ -1,7 +1,8 @@
 """Gathers of one row or column of a tile, in a loop that doesn't change the tile: slices of shared memory.
 
 Order: after the program's loops are final, before assign_layouts.
-Changes: decays inside a chunk of linear attention: each step takes a row of queries, keys and gates.
+Changes: 3 families: decays inside a chunk of linear attention, and their gradients: each step takes a row of
+queries, keys and gates.
 
 A gather goes through memory: all threads store the tile, meet, and load what they want, meet again.  Where
 the tile is the same in all iterations it is stored before the loop, once for all gathers of it; an index that
