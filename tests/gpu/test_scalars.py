@@ -1,5 +1,5 @@
 """Control flow on numbers, as the GPU runs it: what shares a C variable shows in no simulator.  Random programs
-against the oracle, and arrays longer than 32 bits count."""
+against the oracle, arrays longer than 32 bits count, the clock, and functions of whole numbers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 
 from tests.e2e.test_long_arrays import BLOCK, LEFT, LONG, block, row, strided
 from tests.e2e.test_regressions import dropped_quotients, quotients, sizes_of_zeros
+from tests.triton.test_language import of_orders
+from tests.triton.test_modules import timed_product
 from warploom.sim import oracle
 
 pytestmark = pytest.mark.gpu
@@ -124,3 +126,24 @@ def test_quotients_by_zero_are_dropped() -> None:
     moved = [torch.from_numpy(a.copy()).cuda() for a in args[:3]]
     dropped_quotients[1,](*moved, args[3])
     assert moved[0].tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("knobs", [{"num_consumer_groups": 2}, {"num_consumer_groups": 0}])
+def test_the_clock_of_the_gpu(knobs: dict[str, int]) -> None:
+    """Read where it stands, the same for all threads: else those that wait for a time part in the loop."""
+    a, b = (torch.randn(128, 192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    c, t = torch.zeros(128, 128, device="cuda"), torch.zeros(5, device="cuda", dtype=torch.int64)
+    timed_product[(1,)](a, b, c, t, 192, 100_000, M=128, **knobs)
+    start, end, *between = t.tolist()
+    assert start <= between[0] <= between[1] <= between[2] <= end and end - start >= 100_000
+    torch.testing.assert_close(c, a.float() @ b.float().T, atol=1e-2, rtol=1e-3)
+
+
+def test_bessel_functions_on_the_gpu() -> None:
+    n = np.array([0, 1, 2, 5, 20, 60, 3, -1], np.int32)
+    x = np.array([0.5, 2, 31, 50, 3, 55, -2, 2.0])
+    want = np.zeros((4, 8))
+    of_orders[(1,)](n, x, want, N=8)
+    out = torch.zeros(4, 8, device="cuda", dtype=torch.float64)
+    of_orders[(1,)](torch.tensor(n, device="cuda"), torch.tensor(x, device="cuda"), out, N=8)
+    np.testing.assert_allclose(out.cpu().numpy(), want, rtol=1e-7, atol=1e-9)
