@@ -159,6 +159,16 @@ def test_ptxas_itself_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_what_will_spill_is_built_with_all_registers(ptxas: Any) -> None:
+    """No build that is left to save registers comes first; of a long text a hopeless one is the last."""
+    signature = ["*bf16:16", "*bf16:16", "*fp32:16", "i32:16", "i32:16"]
+    seen = ptxas(lambda source: HOPELESS_SPILLS + 4)
+    with pytest.warns(WarploomWarning, match="no other schedule was tried|spills"):
+        kernel = too_large.compile(signature, {"BM": 64, "BN": 256}, num_consumer_groups=0)
+    assert "__launch_bounds__(THREADS, 1)" in seen[0] and seen[0] == kernel.cuda
+    assert kernel.resources.builds == len(seen) <= 2
+
+
 def test_the_second_build_of_a_hopeless_kernel_has_the_most_room(ptxas: Any) -> None:
     first: list[str] = []
 

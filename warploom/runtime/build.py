@@ -19,6 +19,7 @@ from warploom.runtime.plan import LaunchPlan
 from warploom.runtime.request import Request
 from warploom.schedule.model import Schedule
 from warploom.target import Target
+from warploom.target.model import Registers
 
 if TYPE_CHECKING:
     from warploom.analysis.occupancy import OpenOccupancy
@@ -108,6 +109,8 @@ class Search:
     seconds: float = 0.0
     busy: float = 0.0
     hopeless: int = 0  # bytes that the first build spills, where no schedule mends them
+    attempts: int = 0  # headrooms tried, also those that change nothing
+    long: bool = False  # a further build would take seconds
     stopped: str = ""
     known: set[str] = field(
         default_factory=set
@@ -121,13 +124,15 @@ class Search:
             self.stopped = "a run of NVRTC was stopped"
         if not self.builds and built["spill_bytes"] > HOPELESS_SPILLS:
             self.hopeless = built["spill_bytes"]
+            self.long = nvrtc.statements(found.source) >= 2 * LONG
         self.builds += built["builds"]
         self.seconds += built["compile_seconds"]
         self.busy += built["cpu_seconds"]
 
     def is_over(self) -> bool:
-        """Whether the budget is spent: two schedules of a hopeless kernel, NVRTC_SECONDS of any."""
-        if self.hopeless and len(self.known) > 1:
+        """Whether the budget is spent: two schedules of a hopeless kernel, of a long one the first,
+        NVRTC_SECONDS of any."""
+        if self.hopeless and (self.long or len(self.known) > 1 or self.attempts > 3):
             self.stopped = f"the first build spills {self.hopeless:,} bytes, which none would mend"
         elif self.busy > NVRTC_SECONDS:
             self.stopped = f"NVRTC was at work for {self.busy:.0f} s"
@@ -162,11 +167,12 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
 
     search = Search()
     headrooms = [request.headroom, *request.headrooms]
-    while headrooms:
+    while headrooms and (best is None or not search.is_over()):
         few = headrooms[0] is not None and headrooms[0].few_registers
         headroom = headrooms.pop(-1 if search.hopeless and not few else 0)
         if first and not first.schedule.specialized and headroom and headroom.is_for_tasks():
             continue
+        search.attempts += 1
         try:
             attempt = request.with_headroom(headroom)
             lowered = attempt.lower_again(first, is_new) if first else attempt.lower()
@@ -181,8 +187,6 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
             text = _text(attempt, lowered)
             if text.back in search.known:
                 continue
-            if best is not None and search.is_over():
-                break
             found = build(attempt, lowered, disk, text)
         except CompileError as e:
             if not tried or (best is None and e.code != "ptxas-limit"):
@@ -252,7 +256,7 @@ def _text(request: Request, lowered: Lowered) -> _Text:
     plan = plan_of(emitted, lowered.placed, pdl, short, by_waves, split_k, rings)
     limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
     asked = open_occupancy(lowered.placed, request.machine()) if limit is None else None
-    if asked is not None and asked.steps:
+    if asked is not None and (asked.steps or asked.dots):
         asked = replace(asked, held=_held(lowered))
     flags = _flags(request, limit)
     back = digest(emitted.source, request.target, compiler_package(), flags, asked)
@@ -287,9 +291,6 @@ def _least_spills(request: Request, lowered: Lowered, text: _Text) -> tuple[str,
     def asked(source: str) -> nvrtc.Build:
         return compile_text(source, text.plan, request, text.limit, want_ptx=False)
 
-    first = asked(text.source)
-    if text.asked is None:
-        return text.source, first
     sources: dict[int | None, str] = {None: text.source}
 
     def again(ctas: int) -> nvrtc.Build:
@@ -297,6 +298,14 @@ def _least_spills(request: Request, lowered: Lowered, text: _Text) -> tuple[str,
         sources[ctas] = emit(lowered.placed.with_(attrs=told), request.machine()).source
         return asked(sources[ctas])
 
+    file = request.machine().registers
+    if text.asked is not None and text.asked.dots and text.asked.held > file.per_thread - BESIDE:
+        most = _of_most_registers(text.asked, file)
+        told = again(most)  # it will spill: not to save registers as well
+        return sources[most], told
+    first = asked(text.source)
+    if text.asked is None:
+        return text.source, first
     ctas, best = best_occupancy(first, text.asked, request.machine(), again)
     return sources[ctas], best
 
@@ -328,6 +337,11 @@ def best_occupancy(
     return ctas, best
 
 
+def _of_most_registers(asked: OpenOccupancy, file: Registers) -> int:
+    """The CTAs of a multiprocessor at which a thread has all registers that it can have."""
+    return max(1, file.per_sm // (asked.threads * (file.per_thread + 1)))
+
+
 def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> list[int]:
     """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
     only load no more than make ENOUGH_THREADS; else first one more, and half as many at last where ptxas
@@ -338,9 +352,8 @@ def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> l
     those that it may, and keeps whole accumulators in memory."""
     threads, file = asked.threads, target.registers
     if asked.dots:
-        may = file.per_sm // (threads * (file.per_thread + 1))
         spared = build.spill_bytes and build.registers < file.per_thread - file.unit
-        return [max(1, may)] if spared else []
+        return [_of_most_registers(asked, file)] if spared else []
     each = max(1, -(-build.registers // file.unit)) * file.unit * threads
     most = target.grid.threads_per_sm // threads
     fit = min(file.per_sm // each, most)
