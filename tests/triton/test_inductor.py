@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -237,3 +238,28 @@ def test_a_workspace_of_bytes_is_an_array_of_its_own() -> None:
     loop = made.cuda.partition("for (int at")[2].partition("\n    }\n")[0]
     assert "load_global" in loop and "__syncthreads" not in loop
     assert made.cuda.count("atomicAdd(") == 1
+
+
+@triton.jit
+def normalized(x_ptr: Any, o_ptr: Any, n: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    """As the rows of a layer norm that are read twice."""
+    x_ptr, o_ptr = x_ptr + tl.program_id(0) * n, o_ptr + tl.program_id(0) * n
+    total = tl.full([BLOCK], 0.0, tl.float32)
+    for at in tl.range(0, n, BLOCK):
+        total += tl.load(x_ptr + at + tl.arange(0, BLOCK)).to(tl.float32)
+    mean = tl.sum(total, 0) / n
+    for at in tl.range(0, n, BLOCK):
+        x = tl.load(x_ptr + at + tl.arange(0, BLOCK)).to(tl.float32)
+        tl.store(o_ptr + at + tl.arange(0, BLOCK), x - mean)
+
+
+def test_loads_are_on_their_way_though_a_launch_says_one_stage() -> None:
+    """Inductor's reductions do.  What only adds up is unrolled; what stores loads an iteration ahead."""
+    signature = {"x_ptr": "*bf16:16", "o_ptr": "*bf16:16"}
+    made = normalized.compile(signature, {"n": 16384, "BLOCK": 2048}, num_warps=16, num_stages=1)
+    assert "#pragma unroll 8\n    for (int at = 0;" in made.cuda
+    assert made.schedule.pipelines and made.plan.disjoint
+    x = np.random.default_rng(0).integers(-4, 5, (2, 16384)).astype(ml_dtypes.bfloat16)
+    out = np.zeros_like(x)
+    normalized[(2,)](x, out, 16384, BLOCK=2048)
+    assert (out == (x - x.astype(np.float32).mean(1, keepdims=True)).astype(out.dtype)).all()

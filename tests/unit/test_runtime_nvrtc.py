@@ -150,6 +150,10 @@ def test_statements_are_counted_with_loops_unrolled() -> None:
     }
     #pragma unroll 1
     for (int i = 0; i < 100; ++i) a[0] += i;
+    #pragma unroll 4
+    for (int i = 0; i < 100; i += 5) {
+      a[0] += i;
+    }
     for (int i = 0; i < 100; ++i) {
       if (i) {
         a[0] = 1;
@@ -159,7 +163,7 @@ def test_statements_are_counted_with_loops_unrolled() -> None:
       }
     }
     a[0] = 4;"""
-    assert statements(text) == 8 + 4 * (1 + 2) + 1 + 3 + 1
+    assert statements(text) == 8 + 4 * (1 + 2) + 1 + 4 + 3 + 1
 
 
 def test_a_process_of_its_own_gives_the_same() -> None:

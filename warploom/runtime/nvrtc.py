@@ -185,20 +185,22 @@ def _run(
     return answer
 
 
-_UNROLLED = re.compile(r"for \(int \w+ = 0; \w+ < (\d+);")
+_PRAGMA = re.compile(r"#pragma unroll(?: (\d+))?$")
+_COUNTED = re.compile(r"for \(int \w+ = 0; \w+ < (\d+); \+\+")
 
 
 def statements(source: str) -> int:
     """Lines of a text with its loops unrolled: NVRTC's time grows with their square, 0.2 s of 1,000."""
-    total, factors, unrolls = 0, [1], False
+    total, factors, asked = 0, [1], None
     for line in source.split("\n"):
         text = line.strip()
         if text.startswith("#"):
-            unrolls = text == "#pragma unroll"
+            asked = _PRAGMA.match(text)
             continue
-        loop = _UNROLLED.match(text) if unrolls else None
-        factor = factors[-1] * (int(loop[1]) if loop else 1)
-        unrolls = False
+        loop = _COUNTED.match(text) if asked else None
+        copies = (asked and asked[1]) or (loop and loop[1]) or 1
+        factor = factors[-1] * int(copies)
+        asked = None
         if text.startswith("}") and len(factors) > 1:
             factors.pop()
         if text.endswith("{"):

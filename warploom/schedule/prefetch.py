@@ -12,8 +12,10 @@ of dots small ones are hoisted.
 A row of numbers feeds no instruction that reads shared memory, so no ring carries it.  But where threads
 combine what they loaded (a reduction has barriers in it), nobody loads while all wait; and the C compiler
 moves no load ahead of a store.  There the next iteration's loads are issued in front of this one's work, and
-their elements wait in registers.  Loops that only add up are left alone, unless they say how many stages they
-want: the compiler unrolls them, and loads of several iterations stand together.
+their elements wait in registers; a loop's own num_stages says by how many iterations, a launch's nothing (it
+is about rings, and 1 in every reduction of PyTorch's Inductor).  Loops that only add up are left alone,
+unless they say how many stages they want: they are unrolled (passes/placed/limit_unrolling.py), and loads of
+several iterations stand together.
 
 Likewise within a block: a weight that is loaded behind a reduction is on its way before it, as far as its
 place is known there.
@@ -85,10 +87,9 @@ def _asked(context: Context, loop: Op) -> tuple[int, int]:
     if own is not None and loop in context.hints.loops:
         return int(own) - 1, BUDGET
     ops = loop.regions[0].ops
-    most = min(1, context.knobs.num_stages - 1)
     if any(o.kind.family is Family.COMBINE for o in ops):
-        return most, BUDGET
-    return (most, NOT_WAITED) if any(o.stores for o in ops) else (0, 0)
+        return 1, BUDGET
+    return (1, NOT_WAITED) if any(o.stores for o in ops) else (0, 0)
 
 
 def _only_loads(loop: Op) -> bool:
