@@ -30,12 +30,20 @@ PURE: dict[OpKind, Fn] = {}
 ON_INTEGERS: dict[OpKind, Fn] = {}  # arithmetic where the operands are integers, without the op
 
 
-def _pure(kind: OpKind) -> Callable[[Fn], Fn]:
-    def register(fn: Fn) -> Fn:
-        PURE[kind] = fn
-        return fn
+def entering(table: dict[OpKind, Fn]) -> Callable[[OpKind], Callable[[Fn], Fn]]:
+    """A decorator that enters a function into a table, by the kind of op that it is the meaning of."""
 
-    return register
+    def of(kind: OpKind) -> Callable[[Fn], Fn]:
+        def register(fn: Fn) -> Fn:
+            table[kind] = fn
+            return fn
+
+        return register
+
+    return of
+
+
+_pure = entering(PURE)
 
 
 def _is_narrow(o: Op) -> bool:

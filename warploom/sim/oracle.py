@@ -24,7 +24,7 @@ from warploom.errors import InternalError
 from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import cluster, control, task, tile
 from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of, pointee_of
-from warploom.sim.evaluate import PURE
+from warploom.sim.evaluate import PURE, entering
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
@@ -232,12 +232,7 @@ class _Program:
 _EFFECTS: dict[OpKind, Callable[..., Any]] = {}
 
 
-def _effect(kind: OpKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        _EFFECTS[kind] = fn
-        return fn
-
-    return register
+_effect = entering(_EFFECTS)
 
 
 def _single(out: tuple[Any, ...]) -> Any:

@@ -18,7 +18,7 @@ from warploom.ir.analysis import allocations_of, backward_slice, sources, unwait
 from warploom.ir.core import Func, Level, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tma, unaligned
 from warploom.ir.types import Scalar, Shared, Tile
-from warploom.sim.evaluate import PURE
+from warploom.sim.evaluate import PURE, entering
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
 from warploom.sim.order import Array, Components, Partition, Regions
@@ -54,17 +54,9 @@ _EXTREMES = (arith.minimum, arith.maximum)
 _DIVIDING = (arith.idiv, arith.fast_div, arith.rem)
 
 Forced = Callable[[int], bool]  # iteration -> outcome
-STEPS: dict[OpKind, Callable[..., Any]] = {}  # filled by steps.py
-
-
-def step(kind: OpKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers what an agent does for an op: a function, or a generator where it can block."""
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        STEPS[kind] = fn
-        return fn
-
-    return register
+# What an agent does for each op: a function, or a generator where it can block (steps*.py).
+STEPS: dict[OpKind, Callable[..., Any]] = {}
+step = entering(STEPS)
 
 
 @dataclass(frozen=True)

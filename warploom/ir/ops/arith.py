@@ -286,21 +286,14 @@ def addptr(p: Type, offset: Type) -> Type:
 def int_to_ptr(x: Type, *, dtype: DType) -> Type:
     """The address x (i64), of elements of dtype.  What it belongs to is not known: it may be any array's."""
     require(dtype_of(x) == i64, f"an address is an i64, got {x}", "dtype-mismatch")
-    return _elements(x, Pointer(dtype))
+    return like(x, Pointer(dtype))
 
 
 @_pointwise
 def ptr_to_int(p: Type) -> Type:
     """The address p points at, as an i64."""
     require(isinstance(elem_of(p), Pointer), f"ptr_to_int of {p}", "not-a-pointer")
-    return _elements(p, i64)
-
-
-def _elements(t: Type, elem: DType | Pointer) -> Type:
-    """A tile or number of other elements."""
-    if isinstance(t, Tile):
-        return Tile(t.shape, elem, t.layout)
-    return elem if isinstance(elem, Pointer) else Scalar(elem)
+    return like(p, i64)
 
 
 @dataclass(frozen=True)
