@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.pairwise import diagonals
 from warploom.errors import CompileError
+from warploom.layout.choose import wavefronts
 from warploom.sim.report import MemoryFault
 
 
@@ -117,3 +119,19 @@ def test_what_is_refused(axis: int, code: str) -> None:
     with pytest.raises(CompileError) as caught:
         misfit.requested(["*fp32:16"], {"AXIS": axis}, "sm_90a", {}).lower()
     assert caught.value.code == code
+
+
+def test_vectors_of_lanes_spread_over_the_banks() -> None:
+    """Each word is put where the prelude's `spread` looks for it, and lanes a vector apart meet in no bank."""
+    args = [np.zeros(1024, np.float32), np.zeros(1024, np.int32), np.zeros(1024, np.float32), 1024]
+    cuda = looked_up.compile_for(*args, grid=1, SIZE=1024, BLOCK=1024).cuda
+    assert "return at ^ (at >> 5 & 3);" in cuda and "spread((u32)" in cuda
+    (text,) = re.findall(r"const int put_at = (.*);", cuda)
+    lane, warp = np.arange(32), np.arange(4)[:, None]
+    at = eval(text.replace("/", "//"), {"lane": lane, "warp": warp})
+    puts = re.findall(r"store_shared32\(scratch \+ (.*?), ", cuda)
+    for r, put in enumerate(puts):
+        number = 128 * warp + 4 * lane + 512 * (r // 4) + r % 4
+        where = eval(put, {"put_at": at})
+        np.testing.assert_array_equal(where, 4 * (number ^ number >> 5 & 3))
+        assert {wavefronts(w, 4) for w in where} == {1}

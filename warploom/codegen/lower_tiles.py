@@ -248,12 +248,15 @@ def load_text(elem: DType, address: str) -> str:
 
 
 def _gather(e: Emitter, o: Op) -> None:
-    """Through scratch, where the whole tile lies row by row."""
+    """Through scratch, where the whole tile lies row by row; vectors of lanes spread over the banks."""
     x, index = o.operands
     t, by, axis = x.typed(Tile), index.typed(Tile), o.attrs["axis"]
     elem, size, source, at = t.dtype, t.dtype.bytes, e.regs(x), e.regs(index)
     scratch = e.exchange(t.size * size)
     places = t.layout.flat
+    spread = size == 4 and t.size % 32 == 0 and len(t.shape) == 1 and t.layout.contiguous(0) > 1
+    if spread:
+        places = places ^ (places >> 5 & 3)  # as the prelude's `spread`
     for r in range(t.layout.registers):
         where = f"{scratch} + {at_register(e, places, r, size, 'put_at')}"
         e.line_if([e.inside(t, r)], store_text(elem, where, read(source.elements[r], elem)))
@@ -264,7 +267,8 @@ def _gather(e: Emitter, o: Op) -> None:
     e.line(f"{c_type(elem)} {part}[{by.layout.registers}];")
     for r in range(by.layout.registers):
         line, inside = at_register(e, lines, r, size, "line_at"), e.inside(by, r)
-        where = f"{scratch} + {line} + (u32){paren(read(at.elements[r], by.dtype))} * {step}"
+        number = f"(u32){paren(read(at.elements[r], by.dtype))}"
+        where = f"{scratch} + {line} + {f'spread({number})' if spread else number} * {step}"
         e.line_if([inside], f"{part}[{r}] = {load_text(elem, where)};")
     e.put(o.result, [f"{part}[{r}]" for r in range(by.layout.registers)])
 

@@ -600,6 +600,10 @@ DEV Units load_units(const void* p, int at, int bytes, int none = 0) {
   return u;
 }
 
+// Where a word lies among words of which lanes hold vectors of four, so that lanes that move one of each, at any
+// place of the vectors, meet in no bank.
+DEV u32 spread(u32 at) { return at ^ (at >> 5 & 3); }
+
 // 0, but the assembler doesn't know (no grid is empty): what is added to it comes behind the load of `last`.
 // Else it computes with what one load brought before it issues the next, to save registers.
 DEV int behind(u32 last) {
