@@ -237,7 +237,8 @@ def test_a_workspace_of_bytes_is_an_array_of_its_own() -> None:
     made = partial_sums.compile(signature, {"BLOCK": 512})
     loop = made.cuda.partition("for (int at")[2].partition("\n    }\n")[0]
     assert "load_global" in loop and "__syncthreads" not in loop
-    assert made.cuda.count("atomicAdd(") == 1
+    assert made.cuda.count("atomicAdd(") == made.cuda.count("  fence_gpu();") == 1
+    assert "= (u32)load_acquire32(" in made.cuda
 
 
 @triton.jit

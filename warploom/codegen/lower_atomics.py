@@ -25,8 +25,23 @@ ATOMICS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "and": "a
            "or": "atomicOr", "xor": "atomicXor", "xchg": "atomicExch"}  # fmt: skip
 
 
-def _atomic_text(elem: DType, fn: str, pointer: str, value: str, compared: str = "") -> str:
-    """compared: what cas compares memory with.  Which there are: passes/warp/order_atomics.py."""
+def _acquires(o: Op) -> bool:
+    """Does it read by an instruction that acquires?  A thread that waits for others then has no fence to wait
+    for each time it looks."""
+    read = o.kind is tile.atomic and o.attrs["fn"] == "load" and o.attrs.get("sem") == "acquire"
+    return read and dtype_of(o.result.type).bits in (32, 64)
+
+
+def _atomic_text(
+    elem: DType, fn: str, pointer: str, value: str, compared: str = "", acquires: bool = False
+) -> str:
+    """compared: what cas compares memory with.  acquires: a load does.  Which there are:
+    passes/warp/order_atomics.py."""
+    if acquires:
+        bits = f"load_acquire{elem.bits}({pointer})"
+        if elem.is_float:
+            return f"float_of({bits})" if elem.bits == 32 else f"__longlong_as_double((i64){bits})"
+        return f"({c_type(elem)}){bits}"
     if fn == "load":
         return f"*({c_type(elem)} const volatile*){pointer}"
     if fn == "cas":
@@ -90,7 +105,7 @@ def _each_atomically(e: Emitter, o: Op, place: Callable[[int], tuple[str, str]])
         pointer, mask = place(i)
         tests = [holder, e.inside(t, i), mask]
         old = read(compared.elements[i], elem) if compared else ""
-        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), old)
+        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), old, _acquires(o))
         if used:
             name = e.name("old")
             e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
@@ -103,7 +118,7 @@ def _each_atomically(e: Emitter, o: Op, place: Callable[[int], tuple[str, str]])
 
 def _order(e: Emitter, o: Op, side: str) -> None:
     """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there."""
-    if o.attrs.get("sem", "relaxed") in (side, "acq_rel"):
+    if o.attrs.get("sem", "relaxed") in (side, "acq_rel") and not _acquires(o):
         e.line("fence_gpu();")
 
 
@@ -111,7 +126,8 @@ def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
     """One thread's; all lanes of its warp get the result."""
     p, value, *rest = o.operands
     compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
-    text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), compared)
+    given = (elem, o.attrs["fn"], e.scalar(p), e.scalar(value), compared)
+    text = _atomic_text(*given, acquires=_acquires(o))
     tests = [] if e.elected else [e.use("leader")]
     tests += [e.scalar(v) for v in rest]
     name = e.name(o.result.hint, "old") if used else ""

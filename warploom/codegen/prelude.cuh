@@ -894,6 +894,11 @@ DEV double load_double(u32 addr) { return __longlong_as_double(load_long(addr));
 // The generic address that CUDA's atomics take.
 template <class T> DEV T* shared_pointer(u32 addr) { return (T*)__cvta_shared_to_generic(addr); }
 
+// What reads for all of its thread's accesses behind it (PTX ISA, "ld").
+DEV u32 load_acquire32(const void* p) { u32 v; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+
+DEV u64 load_acquire64(const void* p) { u64 v; asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
+
 // What an atomic with an order has before and behind it (PTX ISA, "membar/fence").
 DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
