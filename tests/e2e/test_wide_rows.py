@@ -10,6 +10,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from warploom.errors import LaunchError
 from warploom.ir.core import Level
 from warploom.ir.ops import control
 from warploom.ir.types import shape_of
@@ -197,3 +198,49 @@ def test_arguments_that_overlap_keep_the_order() -> None:
     np.testing.assert_allclose(
         memory[1:], (exact - exact.mean()) / exact.std(), rtol=1e-4, atol=1e-4
     )
+
+
+def test_a_row_that_two_arguments_name_is_one_array() -> None:
+    """x = standardized(x), by two pointers to it, is done part by part as well."""
+    x = np.random.default_rng(4).standard_normal(N).astype(np.float32)
+    exact, other = x.astype(float), np.zeros_like(x)
+    made = standardized.compile_for(x, x, N, B=N, grid=(1,), num_warps=1)
+    assert made.request.one_array == ((0, 1),) and is_mined(made.lowered)
+    assert not made.resources.spill_bytes
+    made.simulate(x, x, N, grid=(1,))
+    np.testing.assert_allclose(x, (exact - exact.mean()) / exact.std(), rtol=1e-4, atol=1e-4)
+    for ask in (made.simulate, made.check):
+        with pytest.raises(LaunchError, match="out and x of standardized are two arrays"):
+            ask(other, x, N, grid=(1,))
+    apart = standardized.compile_for(other, x, N, B=N, grid=(1,), num_warps=1)
+    assert not apart.request.one_array
+    assert made.check(x, x, N, grid=(1,)).ok
+
+
+@wl.jit
+def gradients(da, db, a, b, B: tl.constexpr):
+    at = tl.arange(0, B)
+    x, y = tl.load(a + at), tl.load(b + at)
+    total = tl.sum(x * y, 0)
+    tl.store(da + at, y + total)
+    tl.store(db + at, x - total)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_pairs_of_arguments_that_are_one_array_each(swapped: bool) -> None:
+    """Swapped, da is b: a part of it is stored before the same part of x is needed, and no later one is."""
+    a, b = np.random.default_rng(5).integers(-3, 4, (2, N)).astype(np.float32)
+    total = np.sum(a * b)
+    into = (b, a) if swapped else (a, b)
+    want = {id(into[0]): b + total, id(into[1]): a - total}
+    made = gradients.compile_for(*into, a, b, B=N, grid=(1,), num_warps=1)
+    assert len(made.request.one_array) == 2
+    made.simulate(*into, a, b, grid=(1,))
+    for x in (a, b):
+        assert np.array_equal(x, want[id(x)])
+
+
+def test_a_row_and_one_beside_it_are_two_arrays() -> None:
+    memory = np.zeros(N + 1, np.float32)
+    made = standardized.compile_for(memory[1:], memory[:-1], N, B=N, grid=(1,), num_warps=1)
+    assert made.request.overlap and not is_mined(made.lowered)

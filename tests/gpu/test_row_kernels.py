@@ -13,6 +13,7 @@ from tests.e2e.test_deduplicate_loads import weighed
 from tests.e2e.test_local_boxes import products
 from tests.e2e.test_prefetch_loads import centred, centred_rows, normed, shifted
 from tests.e2e.test_scans import running, sums
+from tests.e2e.test_wide_rows import standardized
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -160,3 +161,21 @@ def test_a_vector_block_by_block(n: int) -> None:
     x, y = numbers(n), torch.zeros(n, device="cuda", dtype=torch.int32)
     running[(1,)](x, y, n, BLOCK=1024)
     equal(y, x.cumsum(0))
+
+
+def test_a_wide_row_that_is_stored_where_it_was_loaded() -> None:
+    """By two pointers to one array, then apart again, and to arrays that share a part."""
+    memory = torch.randn(2, 1 << 17, device="cuda")
+    kept, n = memory.clone(), 1 << 16
+
+    def run(out: Any, x: Any) -> None:
+        wanted = (x - x.mean()) / x.std(correction=0)
+        standardized[(1,)](out, x, n, B=n, num_warps=4)
+        torch.testing.assert_close(out, wanted, atol=1e-4, rtol=1e-4)
+
+    for _ in range(2):
+        memory.copy_(kept)
+        run(memory[1, :n], memory[0, :n])
+        run(memory[0, :n], memory[0, :n])
+        run(memory[1, :n], memory[0, :n])
+        run(memory[0, 4 : n + 4], memory[0, :n])

@@ -109,7 +109,10 @@ class Gpu:
         if not request.structured or request.specs[0].fact.divisible == 1:
             plan = replace(plan, params=(ScalarParam(0, "Q"), *plan.params[1:]), nonnegative=())
         if request.knobs.num_consumer_groups == 0:
-            plan = replace(plan, disjoint=())
+            plan = replace(plan, disjoint=(), in_place=())
+        if request.one_array:
+            plan = replace(plan, disjoint=(), in_place=(), one_array=request.one_array)
+        plan = replace(plan, shared_bytes=bool(request.one_array) + 2 * request.overlap)
         resources = Resources(128, 32, 0, 0, 0, 0, 0, (), 0.0, "none")
         return CompiledKernel(request, "", b"\x7fELF", plan, resources)
 
@@ -203,6 +206,31 @@ def test_overlaps_that_cost_no_ring_are_not_told(gpu: Gpu) -> None:
         warnings.simplefilter("error")
         wl.jit(scale_kernel)[(1,)](X, X, 1000, 2.0, BLOCK=128)
     assert gpu.requests[-1].overlap
+
+
+def test_rows_that_replace_themselves_are_one_array(gpu: Gpu) -> None:
+    """On every road, each time by the addresses of the launch: never where arrays lie apart, or in part on
+    each other."""
+    gpu.plan = replace(gpu.plan, rings=False, in_place=((1, 0),))
+    kernel, n = wl.jit(scale_kernel), (1000,)
+    first = 1 << 20
+    for out, what in (
+        (1 << 21, (False, ())), (first, (False, ((1, 0),))), (3 << 20, (False, ())),
+        (first, (False, ((1, 0),))), (first + 16, (True, ())), (5 << 20, (False, ())),
+    ):  # fmt: skip
+        for _ in range(2):
+            ran = kernel[n](GpuArray(first, n), GpuArray(out, n), 1000, 2.0, BLOCK=128)
+            assert ran is not None and (ran.request.overlap, ran.request.one_array) == what, out
+    assert [r.one_array for r in gpu.requests] == [(), ((1, 0),), ()]
+    for start in (first, 1 << 21):  # of that variant itself, and of the usual one
+        ran = kernel[n](GpuArray(first, n), GpuArray(start, n), 1000, 2.0, BLOCK=128)
+        assert ran is not None
+        launcher = FixedLauncher(ran)
+        for out in (first, 6 << 20, first, 7 << 20, first + 16, first, 7 << 20, first + 16):
+            launcher((3,), 0, (GpuArray(first, n), GpuArray(out, n), 1000, 2.0))
+            _, _, _, shared_bytes, _, (_, address, *_) = gpu.driver.launches[-1]
+            assert address == out
+            assert shared_bytes == {first: 1, first + 16: 2}.get(out, 0), "which variant it was"
 
 
 def test_few_steps_take_a_variant_of_their_own(gpu: Gpu) -> None:

@@ -80,10 +80,11 @@ class LaunchPlan:
 
     cluster: CTAs of one program along each axis; the grid counts programs.  shared_bytes: dynamic shared
     memory.  disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not
-    be negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid in CTAs,
-    as Python text over `a`.  workspaces: its last arguments.  short: (steps of the main loop as Python text,
-    n): a launch of fewer than n takes another variant, too, as does one of a grid with other `waves` where
-    by_waves.  split_k: (the same text, rows of `Schedule.split_k`): how many CTAs share the
+    be negative.  A launch that breaks either takes another variant.  in_place: pairs of disjoint that may be
+    one array: there is a variant for these, whose pairs one_array has.  grid: an explicit kernel's grid in
+    CTAs, as Python text over `a`.  workspaces: its last arguments.  short: (steps of the main loop as Python
+    text, n): a launch of fewer than n takes another variant, too, as does one of a grid with other `waves`
+    where by_waves.  split_k: (the same text, rows of `Schedule.split_k`): how many CTAs share the
     steps in launches of few programs.  pdl: the launch need not wait for the kernel before it, because the
     kernel itself does (programmatic dependent launch).  rings: do loads run ahead through shared memory?
     """
@@ -102,6 +103,8 @@ class LaunchPlan:
     by_waves: bool = False
     split_k: tuple[str, Rows] | None = None
     rings: bool = False
+    in_place: tuple[tuple[int, int], ...] = ()
+    one_array: tuple[tuple[int, int], ...] = ()
 
     def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:
         """Programs along each axis, where the kernel says so itself.  Raises LaunchError."""

@@ -45,6 +45,7 @@ class Request:
     specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
     structured: False where a launch breaks what TMA or an early load would assume.
     overlap: True where arguments overlap in memory, so that every access keeps the program's order.
+    one_array: pairs of parameters, by their numbers, that are one array.
     called: the name that jit(repr=) gives it, "" for the function's own.
     headroom: registers to leave beyond the estimate.  launch: what it knows of the launches.
     """
@@ -60,6 +61,7 @@ class Request:
     headroom: Headroom = field(default_factory=Headroom)
     launch: Launch = field(default_factory=Launch)
     called: str = ""
+    one_array: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -107,6 +109,7 @@ class Request:
             self.target,
             self.structured,
             self.overlap,
+            self.one_array,
             None if self.schedule is None else self.schedule.to_json(),
             self.headroom,
             self.launch,
@@ -181,7 +184,7 @@ class Request:
 
         reads = self.reader()
         lowered = lower(
-            self.translate(reads),
+            _united(self.translate(reads), self.one_array),
             self.knobs,
             self.machine(),
             schedule=self.schedule,
@@ -191,6 +194,20 @@ class Request:
             launch=self.launch,
         )
         return replace(lowered, reads=reads)
+
+
+def _united(func: Func, pairs: tuple[tuple[int, int], ...]) -> Func:
+    """The function with one parameter instead of those that pairs connect."""
+    if not pairs:
+        return func
+    from warploom.ir.rewrite import substitute
+
+    first = list(range(len(func.params)))
+    for pair in pairs:
+        least, most = sorted(first[i] for i in pair)
+        first = [least if i == most else i for i in first]
+    env = {func.params[i]: func.params[n] for i, n in enumerate(first) if i != n}
+    return func.with_(body=substitute(func.body, env), attrs={**func.attrs, "one_array": pairs})
 
 
 def _records(disk: DiskCache, prefix: str) -> list[str]:

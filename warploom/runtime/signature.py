@@ -87,6 +87,12 @@ def plan_of(
         by_waves=by_waves,
         split_k=split_k,
         rings=rings,
+        in_place=tuple(
+            (i, j)
+            for i, j in placed.attrs.get("reordered", ())
+            if placed.params[i].type == placed.params[j].type
+        ),
+        one_array=tuple(placed.attrs.get("one_array", ())),
     )
 
 

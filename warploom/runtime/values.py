@@ -45,6 +45,13 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
                 help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
             )
         out += fields
+    for i, j in func.attrs.get("one_array", ()):
+        if out[i].launched != out[j].launched:
+            raise LaunchError(
+                "variant-argument",
+                f"{names[i]} and {names[j]} of {func.name} are two arrays, for this variant they are one",
+                help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
+            )
     places = [None if f.array is None else f.array.bytes_range() for f in out]
     if pair := first_overlap(func.attrs.get("disjoint", ()), lambda i: places[i]):
         x, y = (names[i] for i in pair)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
-from warploom.errors import CompileError
+from warploom.errors import CompileError, InternalError
 from warploom.frontend.reads import Variants
 from warploom.frontend.tokens import exact
 from warploom.runtime.compiled import CompiledKernel, compile_request
@@ -25,6 +25,9 @@ from warploom.schedule.model import MANY_WAVES, SPLITS
 from warploom.target import Target
 
 K = TypeVar("K", bound=Kernel)
+
+
+Pairs = tuple[tuple[int, int], ...]
 
 
 class Arguments:
@@ -63,6 +66,20 @@ def _is_negative(kernel: Kernel, arguments: Arguments) -> bool:
     return any(arguments.values[i] < 0 for i in kernel.plan.nonnegative)
 
 
+def _are_two(kernel: Kernel, arguments: Arguments) -> bool:
+    """Two arguments are two arrays, of which the kernel takes one for the other."""
+    return any(arguments.values[i] != arguments.values[j] for i, j in kernel.plan.one_array)
+
+
+def _one_array(kernel: Kernel, arguments: Arguments) -> Pairs:
+    """The arguments that share memory and must not, where each pair is one array, from its first element on,
+    and the kernel knows what to do about it; else none."""
+    found = [p for p in kernel.plan.in_place if first_overlap((p,), arguments.bytes_of)]
+    rest = set(kernel.plan.disjoint).difference(found)
+    alike = all(arguments.values[i] == arguments.values[j] for i, j in found)
+    return tuple(found) if alike and not first_overlap(rest, arguments.bytes_of) else ()
+
+
 def _overlap(kernel: Kernel, arguments: Arguments) -> tuple[int, int] | None:
     """The first two arguments that share memory and must not."""
     return first_overlap(kernel.plan.disjoint, arguments.bytes_of)
@@ -91,6 +108,11 @@ def for_negative(request: Request) -> Request:
     return replace(request, structured=False, schedule=None)
 
 
+def for_one_array(pairs: Pairs, request: Request) -> Request:
+    """The variant for pairs of arguments that are one array each: rows are stored where they were loaded."""
+    return replace(request, one_array=pairs, schedule=None)
+
+
 def for_overlap(request: Request) -> Request:
     """The variant for arguments that overlap: uniform, every load and store in the program's order."""
     knobs = replace(request.knobs.uniform(), num_stages=1)
@@ -114,16 +136,29 @@ def for_split_k(ctas: int, request: Request) -> Request:
 @dataclass(frozen=True, eq=False)
 class Rule:
     """breaks: how a launch breaks what a kernel takes for granted; false where it does not.  change: what it
-    is compiled for instead."""
+    is compiled for instead.  of: the rule that is meant, where what a launch breaks decides on the change."""
 
     breaks: Callable[[Kernel, Arguments], Any]
     change: Callable[[Request], Request]
+    of: Callable[[Any], Rule] | None = None
+
+
+def _never(request: Request) -> Request:
+    raise InternalError("a rule that has others in its place changes nothing itself")
+
+
+@cache
+def one_array(pairs: Pairs) -> Rule:
+    """The rule for these pairs of arguments."""
+    return Rule(_one_array, partial(for_one_array, pairs))
 
 
 OVERLAP = Rule(_overlap, for_overlap)
 RULES = (
+    Rule(_are_two, partial(for_one_array, ())),
     Rule(_is_short, for_short),
     Rule(_is_negative, for_negative),
+    Rule(_one_array, _never, of=one_array),
     OVERLAP,
     Rule(_is_empty, for_empty),
     *(Rule(partial(_splits_k, n), partial(for_split_k, n)) for n in SPLITS),
@@ -144,7 +179,7 @@ def variants_for(
         changes, kernel = found[-1]
         if reason := rule.breaks(kernel, arguments):
             tell(rule, kernel, reason)
-            changes = (*changes, rule)
+            changes = (*changes, rule.of(reason) if rule.of else rule)
             found.append((changes, kernel_of(changes)))
     return found
 
@@ -163,8 +198,9 @@ class Accepted(Generic[K]):
 
     @staticmethod
     def of(found: Sequence[tuple[Changes, K]], arguments: Arguments) -> Accepted[K] | None:
-        """Of what `variants_for` gave; None where that is for arguments that overlap."""
-        if OVERLAP in found[-1][0]:
+        """Of what `variants_for` gave; None where that is for arguments that overlap, or are one array."""
+        changes, kernel = found[-1]
+        if kernel.plan.one_array or OVERLAP in changes:
             return None
         disjoint = {pair for _, kernel in found for pair in kernel.plan.disjoint}
         spans: dict[int, tuple[int, int] | None] = {}

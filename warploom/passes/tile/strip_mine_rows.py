@@ -17,7 +17,8 @@ after:   %t = for %part in 0 … 16, carrying %sum from zeros:
 Reductions and stores are the roots; a loop does those that follow each other, and computes again what they
 need, loads too.  So a load moves past the stores before its loop, and past those of the loop's earlier parts:
 the parameters that they store to are noted (func.attrs["reordered"]) for a launch to compare with those
-loaded, as where loads run ahead.  A tile may be stored where it was loaded.  Where an op does not fit this, a
+loaded, as where loads run ahead.  A tile may be stored where it was loaded; arguments that
+are one array are one parameter here (runtime/variants.py).  Where an op does not fit this, a
 region stays as it is.  func.attrs["strips"] is what `explain()` tells of.
 """
 
