@@ -198,12 +198,15 @@ def _clustered(schedule: Schedule, cluster: ClusterPlan) -> Schedule:
 
 
 def _stripped(schedule: Schedule, func: Func) -> Schedule:
-    """The schedule with what strip_mine_rows did, as a reason."""
-    why = "a thread has fewer registers than elements of one"
-    reasons = (
+    """The schedule with what strip_mine_rows did, and what it was told, as reasons."""
+    why, same = "a thread has fewer registers than elements of one", "they have one address"
+    reasons = [
         Reason("kernel", f"rows of {n:,} elements are computed in {parts} parts", why)
         for n, parts in func.attrs.get("strips", ())
-    )
+    ]
+    for i, j in func.attrs.get("one_array", ()):
+        names = f"{func.params[i].hint} and {func.params[j].hint}"
+        reasons.append(Reason("kernel", f"{names} are one array", same))
     return replace(schedule, reasons=(*reasons, *schedule.reasons))
 
 
