@@ -33,6 +33,13 @@ def run_of(facts: Facts, o: Op) -> tuple[int, int] | None:
 
 def groups(facts: Facts, pointers: Value, masks: Sequence[Value]) -> tuple[int, int] | None:
     """The same of pointers and the masks of an access (none, or one)."""
+    key = (pointers, *masks)
+    if key not in facts.groups:
+        facts.groups[key] = _groups(facts, pointers, masks)
+    return facts.groups[key]
+
+
+def _groups(facts: Facts, pointers: Value, masks: Sequence[Value]) -> tuple[int, int] | None:
     if not isinstance(pointers.type, Tile):
         return None
     size = pointee_of(pointers.type).bytes

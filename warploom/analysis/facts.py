@@ -44,7 +44,8 @@ class Facts:
 
     maker: the op whose result a value is, None of parameters.  given: what is known of parameters.  scope:
     what holds where, as far as that is known.  trusting: divisors are positive, as those of indices are.
-    wraps: no arithmetic is taken not to overflow (the program may mean its bits)."""
+    wraps: no arithmetic is taken not to overflow (the program may mean its bits).  groups: what
+    `contiguity.groups` found of pointers and their masks."""
 
     maker: Callable[[Value], Op | None]
     given: Mapping[Value, Interval] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Facts:
     trusting: bool = False
     wraps: bool = False
     _known: dict[Key, Known] = field(default_factory=dict)
+    groups: dict[tuple[Value, ...], tuple[int, int] | None] = field(default_factory=dict)
 
     def interval(self, v: Value) -> Interval:
         """The range and the divisor of an integer, an address, or each element of a tile of them; of what is

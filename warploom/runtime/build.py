@@ -249,15 +249,20 @@ def _text(request: Request, lowered: Lowered) -> _Text:
     from warploom.codegen.emit import emit
     from warploom.runtime.signature import plan_of, short_of, split_k_of
 
-    emitted = emit(lowered.placed, request.machine())
+    placed, file = lowered.placed, request.machine().registers
+    asked = open_occupancy(placed, request.machine()) if request.knobs.maxnreg is None else None
+    if asked is not None and (asked.steps or asked.dots):
+        asked = replace(asked, held=_held(lowered))
+    if asked is not None and asked.dots and asked.held > file.per_thread - BESIDE:
+        # It will spill: it should not to save registers as well.
+        attrs = {**placed.attrs, "ctas_per_sm": _of_most_registers(asked, file)}
+        placed, asked = placed.with_(attrs=attrs), None
+    emitted = emit(placed, request.machine())
     by_waves, rings = lowered.schedule.by_waves, bool(lowered.schedule.channels)
     pdl = request.knobs.pdl and request.machine().grid.dependent
     short, split_k = short_of(lowered), split_k_of(lowered)
     plan = plan_of(emitted, lowered.placed, pdl, short, by_waves, split_k, rings)
     limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
-    asked = open_occupancy(lowered.placed, request.machine()) if limit is None else None
-    if asked is not None and (asked.steps or asked.dots):
-        asked = replace(asked, held=_held(lowered))
     flags = _flags(request, limit)
     back = digest(emitted.source, request.target, compiler_package(), flags, asked)
     return _Text(emitted.source, plan, limit, asked, back)
@@ -291,6 +296,9 @@ def _least_spills(request: Request, lowered: Lowered, text: _Text) -> tuple[str,
     def asked(source: str) -> nvrtc.Build:
         return compile_text(source, text.plan, request, text.limit, want_ptx=False)
 
+    first = asked(text.source)
+    if text.asked is None:
+        return text.source, first
     sources: dict[int | None, str] = {None: text.source}
 
     def again(ctas: int) -> nvrtc.Build:
@@ -298,14 +306,6 @@ def _least_spills(request: Request, lowered: Lowered, text: _Text) -> tuple[str,
         sources[ctas] = emit(lowered.placed.with_(attrs=told), request.machine()).source
         return asked(sources[ctas])
 
-    file = request.machine().registers
-    if text.asked is not None and text.asked.dots and text.asked.held > file.per_thread - BESIDE:
-        most = _of_most_registers(text.asked, file)
-        told = again(most)  # it will spill: not to save registers as well
-        return sources[most], told
-    first = asked(text.source)
-    if text.asked is None:
-        return text.source, first
     ctas, best = best_occupancy(first, text.asked, request.machine(), again)
     return sources[ctas], best
 
