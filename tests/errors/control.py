@@ -115,6 +115,34 @@ def zero_static_step(p, n):
 
 
 @bad("*f32 i32")
+def too_many_copies(p, n):
+    for i in tl.static_range(10**9):  # error[unrolled]: tl.static_range of 1,000,000,000 iterations
+        tl.store(p, 1.0)
+
+
+@bad("*f32 i32")
+def too_many_elements(p, n):
+    ones = [1 for i in range(10**9)]  # error[unrolled]: a range unrolled of 1,000,000,000 iterations
+
+
+@bad("*f32 i32")
+def assigned_in_one_arm(p, n):
+    x = (y := 1) if n > 3 else 0  # error[conditional-assignment]: y is assigned (:=) in what may not be evaluated
+
+
+@bad("*f32 i32")
+def assigned_after_and(p, n):
+    if n > 3 and (y := n) > 0:  # error[conditional-assignment]: y is assigned (:=) in what may not be evaluated
+        tl.store(p, 1.0)
+
+
+@bad("*f32 i32")
+def assigned_after_comparison(p, n):
+    if 3 < n < (y := 10):  # error[conditional-assignment]: y is assigned (:=) in what may not be evaluated
+        tl.store(p, 1.0)
+
+
+@bad("*f32 i32")
 def static_range_at_run_time(p, n):
     for i in tl.static_range(n):  # error[constexpr-required]: a bound of tl.static_range must be a constexpr integer
         tl.store(p, 1.0)

@@ -445,3 +445,63 @@ def test_host_helpers_work_on_constexprs() -> None:
     out = np.zeros(8, np.int32)
     launch(host_helpers_kernel, 1, out, BLOCK=5)
     assert out.tolist() == [3] * 8
+
+
+# ---- Python's order of evaluation
+
+
+@wl.jit
+def assigned_in_conditions(out, n):
+    i = at = 0
+    while (i := i + 1) < n and i < 9:
+        at = tl.atomic_add(out + 1, 1)
+    last = [(most := k) for k in range(3)]
+    tl.store(out, i * 100 + at * 10 + most + len(last) - 3)
+
+
+@wl.jit
+def compared_in_turn(out, n):
+    if 5 < n < tl.atomic_add(out + 1, 1) + 20 < 30:
+        tl.store(out, 1)
+    if 5 < n < tl.load(out + 1000 * tl.where(n > 5, 0, 1)) + 7:  # out of bounds for others
+        tl.store(out + 2, 1)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4, 12])
+def test_conditions_of_loops_may_assign(n: int) -> None:
+    out = np.zeros(2, np.int32)
+    assigned_in_conditions[(1,)](out, n)
+    wanted, i, at, count = 0, 0, 0, 0
+    while (i := i + 1) < n and i < 9:
+        at, count = count, count + 1
+    wanted = i * 100 + at * 10 + 2
+    assert out.tolist() == [wanted, count]
+
+
+@pytest.mark.parametrize(
+    "n, wanted", [(2, [0, 0, 0]), (5, [0, 0, 0]), (6, [1, 1, 1]), (20, [0, 1, 0])]
+)
+def test_comparisons_end_where_one_is_false(n: int, wanted: list[int]) -> None:
+    out = np.zeros(3, np.int32)
+    compared_in_turn[(1,)](out, n)
+    assert out.tolist() == wanted
+
+
+@wl.jit
+def beyond_32_bits(out, DOWN: tl.constexpr):
+    first = 2**40
+    if DOWN:
+        for i in range(2**40 + 2, 2**40 - 1, -1):
+            tl.store(out + (i - first), (i > 2**33).to(tl.int32))
+    else:
+        for i in range(2**40, 2**40 + 3):
+            tl.store(out + (i - first), (i > 2**33).to(tl.int32))
+    for i in range(5, 10, 2**33):
+        tl.store(out + i, 1)
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_bounds_of_loops_may_be_wider_than_32_bits(down: bool) -> None:
+    out = np.zeros(12, np.int32)
+    beyond_32_bits[(1,)](out, DOWN=down)
+    assert out.tolist() == [1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]

@@ -16,6 +16,8 @@ from warploom.frontend.language.core import Table, static_range
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 
+MOST_UNROLLED = 1 << 16  # iterations that are written out
+
 
 class Comprehensions(Expressions):
     """Translates what binds names inside of expressions."""
@@ -65,6 +67,9 @@ class Comprehensions(Expressions):
         """A tuple: what is iterated over is known while compiling."""
         saved = dict(self.scope)
         found = tuple(self._comprehended(node.elt, node.generators))
+        for n in (n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)):
+            if n in self.scope:  # an assignment (:=) is one of the function around
+                saved[n] = self.scope[n]
         self.scope = saved
         return found
 
@@ -93,7 +98,10 @@ class Comprehensions(Expressions):
                     bounds = [static_int(b, f"a bound of {what}") for b in space.bounds]
                     if bounds[2] == 0:
                         refuse("range-step", "a range with step 0", "use a step other than 0")
-                return range(*bounds)
+                    if len(found := range(*bounds)) > MOST_UNROLLED:
+                        told = f"{what} of {len(found):,} iterations"
+                        refuse("unrolled", told, "let the loop run: for i in range(…)")
+                return found
             case Table():
                 return space.keys
             case tuple():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from warploom.errors import CompileError, Note
@@ -215,19 +217,15 @@ class Expressions(Calls):
         return self.emitter.truth(x) if isinstance(x, Value) else bool(x)
 
     def expr_Compare(self, node: ast.Compare) -> Any:
-        result: Any = None
         left = self.expr(node.left)
-        for op, right_node in zip(node.ops, node.comparators, strict=True):
-            right = self.expr(right_node)
-            one = self._compare(node, op, left, right)
-            if result is None:
-                result = one
-            else:
-                with self.at(node):
-                    both_known = isinstance(result, bool) and isinstance(one, bool)
-                    result = result and one if both_known else self.emitter.binary("&", result, one)
-            left = right
-        return result
+
+        def one(op: ast.cmpop, right: ast.expr) -> Any:
+            nonlocal left
+            x, left = left, self.expr(right)
+            return self._compare(node, op, x, left)
+
+        pairs = zip(node.ops, node.comparators, strict=True)
+        return self._short_circuit(node, True, [(node, partial(one, *pair)) for pair in pairs])
 
     def _compare(self, node: ast.Compare, op: ast.cmpop, x: Any, y: Any) -> Any:
         match op:
@@ -248,17 +246,23 @@ class Expressions(Calls):
         return self.binary(node, SYMBOLS[type(op)], x, y)
 
     def expr_BoolOp(self, node: ast.BoolOp) -> Any:
-        is_and = isinstance(node.op, ast.And)
+        terms = [(v, partial(self.expr, v)) for v in node.values]
+        return self._short_circuit(node, isinstance(node.op, ast.And), terms)
 
+    def _short_circuit(
+        self, node: ast.expr, is_and: bool, terms: Sequence[tuple[ast.expr, Callable[[], Any]]]
+    ) -> Any:
+        """`and` or `or` of terms, each evaluated only where those before it leave the result open."""
         emitter = self.emitter
 
-        def chain(rest: list[ast.expr]) -> Any:
-            x = self.expr(rest[0])
+        def chain(rest: Sequence[tuple[ast.expr, Callable[[], Any]]]) -> Any:
+            at, evaluate = rest[0]
+            x = evaluate()
             if len(rest) == 1:
                 return x
             if emitter.is_tile(x):
-                return elementwise(rest, x, chain(rest[1:]))
-            with self.at(rest[0]):
+                return elementwise(x, chain(rest[1:]))
+            with self.at(at):
                 c = self.condition(x)
             if isinstance(c, bool):  # decided while compiling, with Python's own value
                 return chain(rest[1:]) if c is is_and else x
@@ -266,14 +270,14 @@ class Expressions(Calls):
                 emitter.builder.nested(),
                 emitter.builder.nested(),
             )  # decided by x, and by the rest
-            with emitter.inside(arms[1]):
+            with emitter.inside(arms[1]), self._perhaps(node):
                 value = chain(rest[1:])
                 if not emitter.is_tile(value):
-                    with self.at(rest[1]):
+                    with self.at(rest[1][0]):
                         value = emitter.truth(value)
             if emitter.is_tile(value):  # nothing is decided by a single value
                 emitter.builder.ops.extend(arms[1].ops)
-                return elementwise(rest, c, value)
+                return elementwise(c, value)
             with emitter.inside(arms[0]):
                 decided = emitter.const(not is_and, i1)
             order = (1, 0) if is_and else (0, 1)
@@ -281,12 +285,26 @@ class Expressions(Calls):
             with self.at(node):
                 return self.merge(c, [arms[i] for i in order], [results[i] for i in order], [""])
 
-        def elementwise(rest: list[ast.expr], x: Any, y: Any) -> Any:
+        def elementwise(x: Any, y: Any) -> Any:
             with self.at(node, left=x, right=y):
                 sides = emitter.logical(x), emitter.logical(y)
                 return emitter.binary("&" if is_and else "|", *sides)
 
-        return chain(node.values)
+        return chain(terms)
+
+    @contextmanager
+    def _perhaps(self, node: ast.AST) -> Iterator[None]:
+        """Refuses assignments (:=) in what is evaluated under a condition of run time."""
+        before = dict(self.scope)
+        yield
+        for name, binding in self.scope.items():
+            if before.get(name) is not binding:
+                self.fail(
+                    node,
+                    "conditional-assignment",
+                    f"{name} is assigned (:=) in what may not be evaluated",
+                    f"assign {name} in a statement of its own, under an if",
+                )
 
     def expr_IfExp(self, node: ast.IfExp) -> Any:
         test = self.expr(node.test)
@@ -302,7 +320,7 @@ class Expressions(Calls):
         arms: list[Builder] = []
         results: list[Any] = []
         for arm in (yes, no):
-            with emitter.inside(emitter.builder.nested()) as builder:
+            with emitter.inside(emitter.builder.nested()) as builder, self._perhaps(node):
                 results.append(arm())
             arms.append(builder)
         with self.at(node):

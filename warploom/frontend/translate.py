@@ -410,7 +410,7 @@ class Statements(Branches):
                         f"a loop bound is an integer, found {describe(b)}",
                         "divide integers by // or tl.cdiv, or cast it with .to(tl.int32)",
                     )
-                d = promote(d, False, kind, is_literal(b))
+                d = promote(d, False, kind, is_literal(b) and kind.bits <= d.bits)
             backwards = False
             if not isinstance(step, Value):
                 s = int(known(step))
@@ -490,15 +490,19 @@ class Statements(Branches):
         with emitter.inside(emitter.builder.nested()) as builder:
             start()
             self.ends(body, "a loop")
-            for name in carried:
-                self._unchanged_kind(node, name, before[name], self.scope.get(name))
             with self.at(node):
-                final = tuple(
-                    emitter.carried(x) for n in carried for x in leaves(self.scope[n].value)
-                )
-                emitter.emit(control.yield_, *final)
+                emitter.emit(control.yield_, *self._next(node, carried, before))
         self.scope = saved
         return Region(params, tuple(builder.ops))
+
+    def _next(
+        self, node: ast.For | ast.While, carried: list[str], before: Scope
+    ) -> tuple[Value, ...]:
+        """What the carried variables hold now, of the types that they had before the loop."""
+        for name in carried:
+            self._unchanged_kind(node, name, before[name], self.scope.get(name))
+        found = (x for n in carried for x in leaves(self.scope[n].value))
+        return tuple(map(self.emitter.carried, found))
 
     def _enter(
         self, carried: list[str], before: Scope, init: tuple[Value, ...]
@@ -542,21 +546,24 @@ class Statements(Branches):
         values = iter(results)
         for n in carried:
             self.scope[n] = Binding(rebuild(before[n].value, values), before[n].loc)
-        for n in assigned_names(node.body):
+        test = [ast.Expr(node.test)] if isinstance(node, ast.While) else []
+        for n in assigned_names([*node.body, *test]):
             if n not in self.scope:
                 self.lost[n] = ("only a loop's body assigns it", self.loc(node))
 
     def stmt_While(self, node: ast.While) -> None:
         self._no_else(node)
         emitter = self.emitter
-        carried, before, init = self._carried(node.body, set())
+        # the condition may assign (:=) too
+        carried, before, init = self._carried([*node.body, ast.Expr(node.test)], set())
         saved = self.scope
         params = self._enter(carried, before, init)
         with emitter.inside(emitter.builder.nested()) as builder:
             test = self.expr(node.test)
             with self.at(node.test):
                 c = self.condition(test)
-                emitter.emit(control.yield_, emitter.cast(c, i1), *params)
+                kept = self._next(node, carried, before)
+                emitter.emit(control.yield_, emitter.cast(c, i1), *kept)
         self.scope = saved
         condition = Region(params, tuple(builder.ops))
         body = self._region(node, node.body, carried, before, init, lambda: None)
