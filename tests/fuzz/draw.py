@@ -62,7 +62,7 @@ class Draw(Expressions):
         # Imported here: products draw statements too.
         from tests.fuzz.draw_dots import product
 
-        has_dots = self.maybe(0.6 if self.seed >= SHARED_FROM else 0.55)
+        has_dots = self.maybe(0.66 if self.seed >= SHARED_FROM else 0.55)
         self.is_shared = has_dots and self.seed >= SHARED_FROM and self.maybe(0.3)
         grid = r.choice([(1,), (2,), (2,), (3,), (2, 2), (1, 2), (2, 1, 2)])
         self.is_line = len(grid) == 1
