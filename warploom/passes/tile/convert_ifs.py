@@ -6,7 +6,9 @@ Changes: 3 families: recurrences that load a value of the step before where ther
 after the other as well; returns of episodes, which take that of the step after.
 
 A branch parts what could be on its way together: what the loop loads in front of it arrives before the load
-inside is issued, and the recurrence waits for memory twice a step.
+inside is issued, and the recurrence waits for memory twice a step.  In a loop that loads and acts on nothing
+(the first step of a mean and a variance is an arm of its own) it parts the loads of one step from the next
+one's.
 
     before:  %y = if(%some) do { %x = load(%p, %m)  %f = cast(%x)  yield(%f) } do { yield(%zeros) }
     after:   %on = splat(%some)
@@ -22,7 +24,7 @@ may be, where it does not run) stays.
 from __future__ import annotations
 
 from warploom.ir import build
-from warploom.ir.analysis import waits
+from warploom.ir.analysis import must_run, waits
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import Env, substitute, with_ops, with_regions
@@ -33,17 +35,19 @@ MOST_OPS = 12  # of both arms
 
 def convert_ifs(func: Func) -> Func:
     """See the module's docstring."""
-    body = _region(func.body, in_loop=False)
+    body = _region(func.body, in_loop=False, sums=False)
     return func if body is func.body else func.with_(body=body)
 
 
-def _region(region: Region, in_loop: bool) -> Region:
+def _region(region: Region, in_loop: bool, sums: bool) -> Region:
+    """sums: does the innermost loop around it load, and act on nothing?"""
     env: Env = {}
     b = Builder()
     for old in region.ops:
-        inside = in_loop or old.kind in control.LOOPS
-        o = with_regions(old, lambda r, inside=inside: _region(r, inside))  # type: ignore[misc]
-        if not (in_loop and _is_small(o)):
+        is_loop = old.kind in control.LOOPS
+        inside = in_loop or is_loop, _only_sums(old) if is_loop else sums
+        o = with_regions(old, lambda r, inside=inside: _region(r, *inside))  # type: ignore[misc]
+        if not (in_loop and _is_small(o, sums)):
             b.append(o)
             continue
         with b.at(o):
@@ -51,12 +55,18 @@ def _region(region: Region, in_loop: bool) -> Region:
     return substitute(with_ops(region, b.ops), env) if env else with_ops(region, b.ops)
 
 
-def _is_small(o: Op) -> bool:
-    """Is o an if of few ops, loads by pointers among them, that does nothing but compute its results?"""
+def _only_sums(loop: Op) -> bool:
+    ops = [o for r in loop.regions for o in r.all_ops]
+    return any(o.loads for o in ops) and not any(must_run(o) for o in ops)
+
+
+def _is_small(o: Op, sums: bool) -> bool:
+    """Is o an if of few ops, loads by pointers among them (but where a loop only sums), that does nothing but
+    compute its results?"""
     if o.kind is not control.if_ or not o.results or not all(map(_is_number, o.results)):
         return False
     ops = [x for r in o.regions for x in r.ops[:-1]]
-    if len(ops) > MOST_OPS or not any(x.kind is tile.load for x in ops):
+    if len(ops) > MOST_OPS or not (sums or any(x.kind is tile.load for x in ops)):
         return False
     return all(_is_plain_load(x) or _is_cheap(x) for x in ops)
 
