@@ -20,7 +20,7 @@ from warploom import options
 from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
-from warploom.frontend.tokens import distinct, exact
+from warploom.frontend.tokens import exact
 from warploom.runtime.args import (
     CPU,
     device_among,
@@ -37,7 +37,7 @@ from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.launched import Launched
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.request import Request
-from warploom.runtime.seen import UNKEYED, SeenCalls, Usual, usual
+from warploom.runtime.seen import SeenCalls, Usual, usual
 from warploom.runtime.variants import (
     OVERLAP,
     Accepted,
@@ -186,13 +186,7 @@ class JITFunction(KernelNames, Launched):
         """The arguments without binding; None where only that can read them."""
         if self._takes_many or not self._run_time_names.isdisjoint(kwargs):
             return None
-        try:
-            named = tuple([(name, distinct(value)) for name, value in kwargs.items()])
-            hash(named)
-        except UNKEYED:
-            return None
-        made = usual(args, self._constexpr_flags)
-        return None if made is None else Usual(made.classes + named, made.items)
+        return usual(args, self._constexpr_flags, kwargs)
 
     def _seen_variant(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]

@@ -194,39 +194,39 @@ class Usual(NamedTuple):
         return next((x[4] for x in self.items if type(x) is tuple and len(x) > 2), CPU)
 
 
-def usual(args: Iterable[Any], constexprs: Iterable[bool]) -> Usual | None:
-    """Arguments by position, of which some are constexprs; None where only binding can read them, or
-    refuses them."""
-    try:
-        classes, items = _read_usual(args, constexprs)
-        hash(classes)
-    except UNKEYED:
-        return None
-    return Usual(classes, items)
-
-
-def _read_usual(
-    args: Iterable[Any], constexprs: Iterable[bool]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def usual(
+    args: Iterable[Any], constexprs: Iterable[bool], named: Mapping[str, Any] | None = None
+) -> Usual | None:
+    """Arguments by position, of which some are constexprs, and constexprs and knobs by name; None where only
+    binding can read them, or refuses them."""
     classes: list[Any] = []
     items: list[Any] = []
-    for constexpr, value in zip(constexprs, args, strict=False):
-        kind = type(value)
-        if constexpr or value is None:
-            classes.append(distinct(value))
-        elif kind is int:
-            # i32 or wider, 1, and the divisor up to 16
-            wide = not -(1 << 31) <= value < 1 << 31
-            classes.append((value if wide else 0, value == 1, value & -value & 15))
-            items.append(value)
-        elif kind is float or kind is bool:
-            classes.append(kind)
-            items.append((kind, value))
-        else:
-            probe = probe_of(kind, value)
-            item = None if probe is None else probe(value)
-            if item is None or item[5] or not item[1]:  # of the other sign, or without memory
-                raise TypeError(kind)
-            classes.append((item[0], item[1] & 15, item[4]))
-            items.append(item)
-    return tuple(classes), tuple(items)
+    try:
+        for constexpr, value in zip(constexprs, args, strict=False):
+            kind = type(value)
+            if constexpr or value is None:
+                classes.append(distinct(value))
+            elif kind is int:
+                # i32 or wider, 1, and the divisor up to 16
+                wide = not -(1 << 31) <= value < 1 << 31
+                classes.append((value if wide else 0, value == 1, value & -value & 15))
+                items.append(value)
+            elif kind is float or kind is bool:
+                classes.append(kind)
+                items.append((kind, value))
+            else:
+                probe = probe_of(kind, value)
+                if probe is None:
+                    return None
+                item = probe(value)
+                if item[5] or not item[1]:  # of the other sign, or without memory
+                    return None
+                classes.append((item[0], item[1] & 15, item[4]))
+                items.append(item)
+        if named:
+            classes += [(name, distinct(value)) for name, value in named.items()]
+        found = tuple(classes)
+        hash(found)
+    except UNKEYED:
+        return None
+    return Usual(found, tuple(items))
