@@ -56,7 +56,7 @@ INTEGERS = {
     u32: st.integers(0, 40) | st.sampled_from((2**32 - 1, 1 << 31)),
 }
 DTYPES = st.sampled_from(sorted(INTEGERS, key=str))
-FLOATS = {arith.div, arith.div_rn, arith.pow_, arith.atan2}
+FLOATS = {arith.div, arith.div_rn, arith.pow_, arith.atan2, *arith.BESSEL}
 NUMERIC = sorted(
     (
         k
