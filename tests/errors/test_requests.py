@@ -330,3 +330,16 @@ def test_debug_bounds_every_wait(groups: int) -> None:
     assert "trap" in debug.cuda and "trap" not in plain.cuda
     arguments = matmul.compile_for(*ARGUMENTS, **TILE, num_consumer_groups=groups, debug=True)
     assert "trap" in arguments.cuda
+
+
+@wl.jit
+def row(x, out):
+    i = tl.arange(0, 64)
+    tl.store(out + i, tl.load(x + i))
+
+
+def test_no_warps_for_a_kernel_without_a_dot() -> None:
+    """Passes before the choice deal rows out among the warps."""
+    x = np.zeros(64, np.float32)
+    with pytest.raises(CompileError, match="num_warps=0: a CTA has 1 to 32 warps"):
+        row.compile_for(x, x, grid=(1,), num_warps=0)

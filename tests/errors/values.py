@@ -515,3 +515,24 @@ def adds_aggregates(p):
 @bad("*f32")
 def asm_without_an_operand(p):
     q = tl.inline_asm_elementwise("mov.u32 $0, 1;", "=r", [], tl.int32, True, 1)  # error[inline-asm]: assembly without an operand
+
+
+@bad("*i32")
+def nan_in_integers(p):
+    i = tl.arange(0, 8)
+    tl.store(p + i, tl.load(p + i, mask=i < 4, other=float("nan")))  # error[int-range]: nan does not fit into i32
+
+
+@bad("*i32")
+def infinity_in_integers(p):
+    tl.store(p, -float("inf"))  # error[int-range]: -inf does not fit into i32
+
+
+@bad("*i32")
+def float_beyond_integers(p):
+    tl.store(p, 1e30)  # error[int-range]: 1e+30 does not fit into i32
+
+
+@bad("*i32")
+def infinity_as_python_integer(p):
+    tl.store(p, int(float("inf")))  # error[constant]: int(inf): cannot convert float infinity to integer

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, cast
 
 from warploom.errors import CompileError, Loc
@@ -269,6 +270,9 @@ class Emitter:
         if dtype is i1:
             value = bool(x)
         elif dtype.is_int:
+            if isinstance(x, float) and not (isfinite(x) and in_range(int(x), dtype)):
+                told = f"{x} does not fit into {dtype}"
+                refuse("int-range", told, "give a number that the integer holds, or use floats")
             value = wrap(int(x), dtype)
         else:
             value = float(x)

@@ -62,7 +62,7 @@ def _static_number(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
             )
         try:
             return convert(known(x) if isinstance(x, Const) else x)
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, OverflowError) as e:
             refuse("constant", f"{convert.__name__}({describe(x)}): {e}", "pass a number")
 
     return call

@@ -52,7 +52,7 @@ def has_wide_rows(func: Func, knobs: Knobs, target: Target) -> bool:
 
 def strip_mine_rows(func: Func, knobs: Knobs, target: Target) -> Func:
     """See the module's docstring."""
-    threads = knobs.num_warps * target.warp_size
+    threads = max(1, knobs.num_warps) * target.warp_size  # the chooser refuses fewer
     miner = _Miner(Accesses(func, target), threads, target)
     body = miner.region(func.body)
     if body is func.body:
