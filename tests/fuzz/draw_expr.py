@@ -492,19 +492,25 @@ class Expressions:
 
     # ---- what rounds
 
+    def of_two(self, x: E) -> E:
+        """A function of x and something else."""
+        y = self.tile(x.t.shape, "f32", 1)
+        if self.maybe(0.5):
+            return make("atan2", x, self.fit(y, 1, 32))
+        return make("pow", self.fit(x, 0.5, 4), self.fit(y, -2, 2))
+
     def loose(self, shape: tuple[int, ...], depth: int) -> E:
         """An f32 tile of elementary functions, with a bound of its error."""
         x = self.tile(shape, "f32", 1) if depth <= 1 else self.loose(shape, depth - 1)
+        if self.has_pairs and self.maybe(0.15):
+            return self.of_two(x)
         r = self.r.random()
         if r < 0.6 or not x.t.err:
             name = self.r.choice(sorted((*LOOSE, *self.of_libdevice)))
             low, high = LOOSE[name][2:4] if name in LOOSE else self.of_libdevice[name][1:3]
             return make(name, self.fit(x, low, high))
         if r < 0.75 and self.has_functions and self.maybe(0.5):
-            y = self.tile(shape, "f32", 1)
-            if self.maybe(0.5):
-                return make("atan2", x, self.fit(y, 1, 32))
-            return make("pow", self.fit(x, 0.5, 4), self.fit(y, -2, 2))
+            return self.of_two(x)
         if r < 0.75:
             y = self.fit(self.tile(shape, "f32", 1), 1, 32)
             return make(self.r.choice(["div", "div_rn", "fdiv"]), x, y)
