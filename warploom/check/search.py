@@ -130,17 +130,27 @@ class Search:
 
         missing, _ = lacking(case)
         programs = math.prod(case.grid) if wish.ids else 1
-        for i in self.steering.variables if missing else ():
+        for i in self.steering.variables:
+            if not missing:
+                break
             if i >= self.steering.grid or i in wish.numbers:
                 continue
-            units = sorted({case.args[i], *self.steering.units(i)})
+            least = case.args[i]
+            units = sorted({least, *self.steering.units(i)})
             for n, factor in ((n, by) for n in units for by in sorted({programs, *missing})):
                 larger = self.steering.changed(case, {i: n * factor})
                 still, is_far = lacking(larger)
                 if (len(still), sum(still)) < (len(missing), sum(missing)):
                     case, missing = larger, still
-                if not missing:
-                    return case
-                if is_far:  # a larger one lengthens what is long enough
+                if not missing or is_far:  # a larger one lengthens what is long enough
                     break
+            unit = self.steering.divisor(i)  # as small as serves, or nearly so
+            low, high = max(0, least) // unit, case.args[i] // unit
+            while high - low > 1 + high // 8:
+                n = (low + high) // 2
+                smaller = self.steering.changed(case, {i: n * unit})
+                if lacking(smaller)[0] == missing:
+                    case, high = smaller, n
+                else:
+                    low = n
         return case
