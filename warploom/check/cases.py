@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from warploom.ir.analysis import backward_slice, sources
+from warploom.ir.analysis import backward_slice, loops, sources
 from warploom.ir.core import KINDS, Fact, Func, Op, Value, walk
 from warploom.ir.ops import arith, control, task, tile, tma
 from warploom.ir.ops.cluster import cluster_of
@@ -306,6 +306,7 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
     if not seen or is_long or (not is_told and seen == _trips(runs, least)):
         base, seen = least, seen or _trips(runs, least)
     kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}  # variable -> value -> what it is good for
+    usual, work = _iterations(func, _trips(runs, base)), dict[tuple[int, int], float]()
     for i in steering.variables:
         tried: set[int] = set()
         for unit in steering.units(i):
@@ -321,6 +322,7 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
                 if new:
                     seen |= new
                     kept.setdefault(i, {})[unit * t] = new
+                    work[i, unit * t] = _iterations(func, reached) / usual
     base = _widest(runs, steering, base, kept)
     values = base.values
     choices = [sorted({*kept[i], values[i]}) if i in kept else [a] for i, a in enumerate(values)]
@@ -330,18 +332,17 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
         for picked in combined
         if sum(rank > 3 for rank, _ in picked) <= 1  # no two loops long at once
     ]
-    loops = {i: {o for good in found.values() for o, _ in good} for i, found in kept.items()}
+    steered = {i: {o for good in found.values() for o, _ in good} for i, found in kept.items()}
 
     def steers_twice(c: Case) -> bool:
         """Two numbers that count in the same loops are both out of the ordinary: one is enough."""
-        changed = [loops[i] for i in kept if c.values[i] != values[i]]
+        changed = [steered[i] for i in kept if c.values[i] != values[i]]
         return any(changed.count(one) > 1 for one in changed)
 
     cases = [c for c in cases if not steers_twice(c)]
 
-    def volume(c: Case) -> int:
-        reached = (found.get(c.values[i], ()) for i, found in kept.items())
-        return math.prod(max([1, *(n for _, n in loops)]) for loops in reached)
+    def volume(c: Case) -> float:
+        return math.prod(work.get((i, c.values[i]), 1) for i in kept)
 
     small = [c for c in cases if volume(c) <= MAX_VOLUME]
     cases = [c for c in cases if sum(c.values[i] != values[i] for i in kept) <= 1 or c in small]
@@ -350,6 +351,12 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
         return cases[:MAX_CASES]
     more = [Case(c.args, (2,), c.memory) for c in cases[:3]]  # with fewer tiles than programs, too
     return cases[:MAX_CASES] + more
+
+
+def _iterations(func: Func, reached: set[tuple[Op, int]]) -> int:
+    """Of the loop that runs for most, in all iterations of the loops around it, by trip counts."""
+    most, around = dict(sorted(reached, key=lambda loop: loop[1])), loops(func.body)
+    return max([1, *(math.prod(most.get(x, 1) for x in (o, *around[o])) for o in most)])
 
 
 class Steering:
