@@ -45,18 +45,18 @@ class Sample:
         self._own: dict[tuple[object, ...], int] = {}
 
     def __call__(self, p: Poly) -> int:
-        total = 0
+        total, values = 0, self.values
         for m, c in p.terms.items():
             for a in m:
-                c *= self.of(a)  # type: ignore[arg-type]
+                if a not in values:
+                    values[a] = self._value(a)  # type: ignore[index,arg-type]
+                c *= values[a]  # type: ignore[index]
             total += c
         return total
 
     def of(self, a: Atom) -> int:
         """The atom's value."""
-        if a not in self.values:
-            self.values[a] = self._value(a)
-        return self.values[a]
+        return self(Poly.atom(a))
 
     def _value(self, a: Atom) -> int:
         rng = self.rng

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 Monomial = tuple[Hashable, ...]
 
@@ -58,14 +59,18 @@ class Poly:
         out: dict[Monomial, int] = {}
         for m, c in self.terms.items():
             for n, d in other.terms.items():
-                product = tuple(sorted((*m, *n), key=_rank))
+                product = tuple(sorted((*m, *n), key=_rank)) if m and n else m or n
                 out[product] = out.get(product, 0) + c * d
         return Poly({m: c for m, c in out.items() if c})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Poly) and dict(self.terms) == dict(other.terms)
+        return isinstance(other, Poly) and self.terms == other.terms
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(frozenset(self.terms.items()))
 
     def __bool__(self) -> bool:
