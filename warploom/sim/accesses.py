@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from warploom.errors import Note
 from warploom.ir.core import Effect, Func, Op, Value, walk
 from warploom.ir.ops import mma, smem, tma
@@ -38,20 +35,18 @@ def read(
     now = Access(a.party(o), s, components, epochs, False)
     kind = 0 if not is_async else 1 + (o.kind is tma.tma_store)
     at = cta.outline.regions(s, mn_axis)
-    with _explained(a, cta, s):
-        cta.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
-
-
-@contextmanager
-def _explained(a: Agent, cta: Cta, s: Place) -> Iterator[None]:
-    """Adds advice to what is said of bytes that nothing wrote."""
     try:
-        yield
+        cta.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
     except MemoryFault as e:
-        e.help, waits = _why_unwritten(a)
-        writers = (Note("these bytes are written here", w.loc) for w in _writers(cta.func, s))
-        e.notes = (*e.notes, *waits, *writers)
-        raise
+        raise _explained(e, a, cta, s) from None
+
+
+def _explained(e: MemoryFault, a: Agent, cta: Cta, s: Place) -> MemoryFault:
+    """With advice where nothing wrote the bytes."""
+    e.help, waits = _why_unwritten(a)
+    writers = (Note("these bytes are written here", w.loc) for w in _writers(cta.func, s))
+    e.notes = (*e.notes, *waits, *writers)
+    return e
 
 
 def write(
@@ -91,8 +86,10 @@ def combine_now(a: Agent, o: Op, s: Place) -> Cta:
     if cta.is_tracked:
         a.log(o, s.name)
         now = Access(a.party(o), s, *a.proof(), True)
-        with _explained(a, cta, s):
+        try:
             cta.footprints.combine(now, cta.outline.regions(s), 4 * a.index, a.rows)
+        except MemoryFault as e:
+            raise _explained(e, a, cta, s) from None
     return cta
 
 

@@ -92,6 +92,8 @@ class Agent:
         self.got: dict[tuple[int, int], int] = {}  # how many numbers it took from each place
         self.copies = Copies()
         self.issued = 0  # actions with a lane of their own
+        # The iterations of its last step, and its steps in these.
+        self._logged: tuple[Any, dict[Any, SyncStep]] = None, {}
 
     # ---- who and what it knows
 
@@ -174,16 +176,22 @@ class Agent:
     def log(self, o: Op, thing: str, phase: int = -1) -> None:
         """Records a step of the protocol."""
         if self.cta.is_tracked:
-            copies, dots, bulk, known = self.copies, self.wgmma, self.bulk, self.cta.outline.steps
+            copies, dots, bulk = self.copies, self.wgmma, self.bulk
+            if self.iterations is not self._logged[0]:
+                steps = self.cta.outline.steps
+                self._logged = steps.setdefault(
+                    (self.label, self.iterations), (self.iterations, {})
+                )
+                self.iterations = self._logged[0]
             age = (
                 dots.committed - dots.known,
                 bulk.committed - bulk.known,
                 len(copies.groups) - copies.waited,
             )
-            fields = self.label, o, self.iterations, thing, phase, age
+            iterations, known = self._logged
+            fields = o, thing, phase, age
             if (step := known.get(fields)) is None:
-                step = SyncStep(*fields)
-                known[step] = step
+                step = known[fields] = SyncStep(self.label, o, iterations, thing, phase, age)
             self.cta.report.steps.append(step)
 
     # ---- time
@@ -261,7 +269,7 @@ class Agent:
         return int(x)
 
     def numbers(self, xs: Sequence[Any]) -> list[int]:
-        return [self.number(x) for x in xs]
+        return [int(self.number(x) if x is None else x) for x in xs]
 
     def offsets(self, xs: Sequence[Any]) -> list[int]:
         """Where in global memory a copy goes; without data nobody asks."""

@@ -206,9 +206,9 @@ class MBarrier:
         if self.tracked:
             self._check_waiters(party)
             half = self.width // 2
-            for at in (self.component, self.visible):
-                self.stamp[at] = self.stamp[at + half] = self.phases + 1
-                self.wide_stamp[at] = self.wide_stamp[at + half] = self.phases + 1
+            for stamp in (self.stamp, self.wide_stamp) if self.is_wide else (self.stamp,):
+                for at in (self.component, self.visible):
+                    stamp[at] = stamp[at + half] = self.phases + 1
         self.done, self.wide_done, self.done_time = self.stamp, self.wide_stamp, self.time
         self._begin_phase()
         self.phases += 1
@@ -353,7 +353,7 @@ class CountedBarrier:
 
     def arrive(self, party: Party, n: int, threads: int, rows: Array, time: float) -> int:
         """n threads arrive at a barrier of `threads`; gives the generation that they arrive in."""
-        if self.tracked and self.bound and int(rows[:, self.component].min()) < self.generation:
+        if self.tracked and self.bound and min(rows[:, self.component].tolist()) < self.generation:
             raise ProtocolError(
                 "unbound-arrival",
                 f"{party.who} arrives at {self.name} in generation {self.generation} without knowing that "
@@ -389,8 +389,8 @@ class CountedBarrier:
         if self.arrived == threads:
             self.generation += 1
             if self.tracked:
-                half = self.width // 2
-                self.stamp[[self.component, self.component + half]] = self.generation
+                for at in (self.component, self.component + self.width // 2):
+                    self.stamp[at] = self.generation
             self.done, self.done_time = self.stamp, self.time
             self.stamp = np.zeros(self.width, np.int64)
             self.arrived, self.parties, self.last = 0, [], party

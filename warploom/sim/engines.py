@@ -106,13 +106,13 @@ class WgmmaQueue:
     """One warp group's wgmmas: `committed` groups; products issued and not done."""
 
     committed: int = 0
-    unfinished: deque[Product] = field(default_factory=deque)
+    unfinished: deque[Product] = field(default_factory=deque)  # in order of their groups
     last_fence: int = -1  # the agent's op count at its last wgmma.fence
     known: int = 0  # groups that a wait has covered
     last_op: Op | None = None  # what issued or committed last
 
     def finished(self, group: int) -> bool:
-        return all(p.group > group for p in self.unfinished)
+        return not self.unfinished or self.unfinished[0].group > group
 
 
 @dataclass

@@ -17,7 +17,7 @@ import numpy as np
 
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, combine, scaled, task, tile
-from warploom.ir.types import Pointer, dtype_of, elem_of, f64, pointee_of
+from warploom.ir.types import Pointer, Scalar, dtype_of, elem_of, f64, pointee_of
 from warploom.sim import ptx, special
 from warploom.sim import scaled as scales
 from warploom.sim.addresses import address_of, pointer_at
@@ -77,6 +77,10 @@ def prepared(o: Op) -> Fn:
     if o.kind is arith.const:
         value = _const(o)
         return lambda: value
+    if o.kind is arith.cast and isinstance(o.operands[0].type, Scalar):
+        between = o.operands[0].type.dtype, o.attrs["dtype"]
+        if all(t.is_int and t.kind != "bool" for t in between):
+            return operator.methodcaller("astype", between[1].numpy)
     return partial(PURE[o.kind], o)
 
 

@@ -42,6 +42,7 @@ _MOVES: dict[OpKind, int] = {
     tile.agree: 0,
 }
 _WIDE = np.dtype(np.int64)
+_widened = operator.methodcaller("astype", np.int64)
 _LOW, _HIGH = -(1 << 31), (1 << 31) - 1
 
 
@@ -77,10 +78,10 @@ class Offsets:
             return run
 
         def wraps(*xs: Any) -> Any:
-            given = list(xs)
             for i in at:
-                given[i] = wrapped(given[i])
-            return run(*given)
+                if getattr(xs[i], "dtype", None) is _WIDE:
+                    return run(*(wrapped(x) if i in at else x for i, x in enumerate(xs)))
+            return run(*xs)
 
         return wraps
 
@@ -124,7 +125,7 @@ def _fits(x: Any) -> bool:
 
 def _exact(fn: Fn) -> Fn:
     def run(*xs: Any) -> Any:
-        wide = fn(*(x.astype(np.int64) for x in xs))
+        wide = fn(*map(_widened, xs))
         return wide.astype(np.int32) if _fits(wide) else wide
 
     return run

@@ -219,13 +219,9 @@ class Footprints:
         is_async: bool,
         verbs: tuple[str, str],
     ) -> None:
-        key = who, len(rows)
-        for i in sorted(ids):
-            if i < 0:
-                continue
-            earlier = self.accesses[i]
-            if key in earlier.known:
-                continue
+        key, every = (who, len(rows)), self.accesses
+        for i in sorted([i for i in ids if i >= 0 and key not in every[i].known]):
+            earlier = every[i]
             if not self._is_over(earlier, rows, is_async):
                 only_fence = is_async and self._is_over(earlier, rows, False)
                 only_relaxed = earlier.visible is not None and self._is_over(earlier, rows, True)

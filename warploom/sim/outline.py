@@ -98,7 +98,7 @@ class Outline:
         self._lines: dict[tuple[Region, bool, bool], tuple[Line, ...]] = {}
         self._translated: dict[tuple[Region, Mode], Translated] = {}
         # Runs share equal steps of the protocol: there are many, and the collector sees each.
-        self.steps: dict[tuple[Any, ...], SyncStep] = {}
+        self.steps: dict[Any, tuple[Any, dict[Any, SyncStep]]] = {}  # by agent and iterations
         self._places: dict[str, Place] = {}
         self._regions: dict[tuple[Place, int | None], tuple[int, Regions]] = {}
 
@@ -325,6 +325,7 @@ class Outline:
         assert find is not None
         is_extreme = line.op.kind in _EXTREMES
         is_choosing = is_extreme or line.op.kind in _DIVIDING
+        true, false = (line.op, True), (line.op, False)
 
         def run(a: Any, o: Op, *values: Any) -> Any:
             if forced is not None:
@@ -341,9 +342,8 @@ class Outline:
                 x, y, *_ = values
                 outcome = None if is_extreme and x == y else x < y
             if outcome is not None:
-                outcomes, iteration, key = a.cta.report.outcomes, 0, (o, bool(outcome))
-                if a.iterations:
-                    iteration = a.iterations[-1][1]
+                outcomes, key = a.cta.report.outcomes, true if outcome else false
+                iteration = a.iterations[-1][1] if a.iterations else 0
                 if iteration > outcomes.get(key, -1):
                     outcomes[key] = iteration
             return out

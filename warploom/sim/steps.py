@@ -123,9 +123,10 @@ def skips(a: Agent, o: Op, *operands: Any) -> bool:
     a.time += a.cta.cost.tma_latency
     if a.cta.has_data:
         return False
-    return any(isinstance(v.type, Tile) for v in (*o.operands, *o.results)) or any(
-        x is None for x in operands
-    )
+    for v in (*o.operands, *o.results):
+        if isinstance(v.type, Tile):
+            return True
+    return any(x is None for x in operands)
 
 
 @step(tile.load)
@@ -243,8 +244,8 @@ def _type(o: Op) -> Shared:
 
 @step(smem.shared_slot)
 def _shared_slot(a: Agent, o: Op, s: Place, *index: Any) -> Place:
-    at = a.numbers(index)
-    return a.place(o, lambda: s.slot(at))
+    at = tuple(a.numbers(index))
+    return s.made.get(at) or a.place(o, lambda: s.slot(at))
 
 
 @step(smem.shared_slice)

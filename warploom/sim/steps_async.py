@@ -308,12 +308,13 @@ def _group_block(o: Op, queue: WgmmaQueue, group: int) -> Block:
 def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
     queue = a.wgmma
     group = max(0, queue.committed - o.attrs["pending"])
-    covered = [p for p in queue.unfinished if p.group <= group]
     if queue.finished(group):
         yield None  # as it will stay
+        end = a.time
     else:
+        end = max(p.end for p in queue.unfinished if p.group <= group)
         yield from a.wait_until(_group_block(o, queue, group))
-    a.stall(max([p.end for p in covered], default=a.time), o, "wgmma")
+    a.stall(end, o, "wgmma")
     queue.known = max(queue.known, group)
     a.queues[:] = queue.known
     values = []

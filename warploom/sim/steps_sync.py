@@ -107,22 +107,27 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
     if not waits:
         yield None
         return ()
-    yield from a.wait_until(
-        Block(
-            lambda: barrier.generation > mine,
-            o,
-            f"{barrier.name}, generation {mine}",
-            lambda: f"{barrier.arrived} of {threads} threads arrived",
-            lambda: (
-                f"{threads - barrier.arrived} threads never come: an arrival that nobody makes or that goes "
-                "to another barrier, a branch that not all warps take, or a count that is wrong"
-            ),
-        )
-    )
+    if barrier.generation > mine:
+        yield None  # as it will stay
+    else:
+        yield from a.wait_until(_generation_block(o, barrier, mine, threads))
     barrier.touch("pass", mine, a.party(o))
     np.maximum(a.clock, barrier.done, out=a.clock)
     a.stall(barrier.done_time, o, barrier.name)
     return ()
+
+
+def _generation_block(o: Op, barrier: CountedBarrier, mine: int, threads: int) -> Block:
+    return Block(
+        lambda: barrier.generation > mine,
+        o,
+        f"{barrier.name}, generation {mine}",
+        lambda: f"{barrier.arrived} of {threads} threads arrived",
+        lambda: (
+            f"{threads - barrier.arrived} threads never come: an arrival that nobody makes or that goes "
+            "to another barrier, a branch that not all warps take, or a count that is wrong"
+        ),
+    )
 
 
 @step(cluster.cluster_arrive)
@@ -254,15 +259,17 @@ def _mbarrier_arrive(
     # Where warps neither lag nor are told apart they arrive at once.
     at_once = a.cta.touched is None and not a.cta.lets_warps_lag
     order, together = None if at_once else a.proof(), Together(warps * times)
-    known = a.told()[:warps]
+    known = a.told()
     is_synced = a.is_solo or by != "warp" or o.attrs.get("synced", True)
     if is_synced and by == "warp" and not a.is_solo:
         a.apart = None
-        a.clock[:] = known
+        if known is not a.clock:
+            a.clock[:] = known
     elif not is_synced and a.apart is not None:  # lane 0 knows nothing of what the others did since
         own, known = np.arange(warps), known.copy()
         for at in (a.access_order, a.access_order + a.cta.width // 2):
             known[own, at] = np.minimum(known[own, at], a.apart - 1)
+    known = known[:warps]
     if at_once:
         for target in targets:
             _arrive(a, o, target, party, known, order, times * warps, together)
