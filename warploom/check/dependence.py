@@ -128,6 +128,8 @@ class Dependence:
         self.func = func
         self.made = definitions(func.body)
         self._memo: dict[Value, Source] = {}
+        self._own: dict[Value, Source] = {}
+        self._is_cursor: dict[Value, bool] = {}
 
     @cached_property
     def flow(self) -> dict[Value, tuple[Value, ...]]:
@@ -357,6 +359,11 @@ class Dependence:
 
     def own(self, v: Value) -> Source:
         """What one value brings in by itself."""
+        if v not in self._own:
+            self._own[v] = self._brings(v)
+        return self._own[v]
+
+    def _brings(self, v: Value) -> Source:
         if v in self._parameters:
             return self._parameters[v]
         owner, o = self._owner.get(v), self.made.get(v)
@@ -484,8 +491,10 @@ class Dependence:
 
     def is_cursor(self, v: Value) -> bool:
         """Is it made from a ring's cursor?"""
-        behind = closure([v], self.flow_of)
-        return any(x in self.made and self.made[x].kind is task.ring_next for x in behind)
+        if v not in self._is_cursor:
+            made = (self.made.get(x) for x in closure([v], self.flow_of))
+            self._is_cursor[v] = any(o is not None and o.kind is task.ring_next for o in made)
+        return self._is_cursor[v]
 
     def is_one_of_many(self, v: Value) -> bool:
         """Whether agents that run one op have different values there: replicas, CTAs of a cluster."""
