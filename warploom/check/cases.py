@@ -24,7 +24,6 @@ from warploom.sim.path import Path, Paths
 from warploom.sim.report import NeedsData, SimError, SimReport, StepLimit, TripLimit
 
 MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
-TOO_LONG = 1.1  # times as many, by its path: it is not run
 LENGTH_OF_A_STEP = 16  # of a path: telling so much counts as a step
 MAX_CASES = 60
 MOST_PROGRAMS = 16  # of an input, that are run where it can't be told that they do the same
@@ -170,7 +169,7 @@ class Runs:
     def _is_too_long(self, events: int) -> bool:
         """Would a program with so many events take too many steps, by the pace of those that were run?"""
         ticks, of = self._pace
-        return self.is_searching and events * ticks > TOO_LONG * MAX_STEPS * of
+        return self.is_searching and events * ticks > MAX_STEPS * of
 
     def most_trips(self, case: Case, program: int, most: int) -> Mapping[Op, int]:
         """How often a program runs each loop at most, as predicted, else as run.  Raises what its run does;
