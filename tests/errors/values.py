@@ -536,3 +536,14 @@ def float_beyond_integers(p):
 @bad("*i32")
 def infinity_as_python_integer(p):
     tl.store(p, int(float("inf")))  # error[constant]: int(inf): cannot convert float infinity to integer
+
+
+@bad("*f32 *i32")
+def pointer_beside_a_number(p, n):
+    tl.store(p + tl.arange(0, 8), 1.0, mask=tl.arange(0, 8) < n)  # error[pointer-compare]: ptr<i32> beside tile<8xi32>
+
+
+@bad("*f32 *i32")
+def pointer_beside_a_literal(p, n):
+    if n > 3:  # error[pointer-compare]: ptr<i32> beside 3
+        tl.store(p, 1.0)

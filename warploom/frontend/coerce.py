@@ -364,7 +364,7 @@ class Emitter:
         if symbol in ("+", "-") and Pointer in (type(self.dtype(x)), type(self.dtype(y))):
             return self.offset(symbol, x, y)
         if symbol in COMPARISONS:
-            x, y = self._address(x), self._address(y)
+            x, y = self._address(x, y), self._address(y, x)
         division = symbol in ("/", "//", "%")
         d = self.promoted(x, y, division)
         if symbol == "//" and d.is_float:
@@ -392,9 +392,20 @@ class Emitter:
         kind = BIT_ARITHMETIC[symbol] if d is i1 and symbol in BIT_ARITHMETIC else KINDS[symbol]
         return self.emit(kind, *self._alike(d, x, y))
 
-    def _address(self, x: Operand) -> Operand:
-        """A pointer as the number that it is; anything else as it is."""
-        return self.emit(arith.ptr_to_int, x) if isinstance(self.dtype(x), Pointer) else x
+    def _address(self, x: Operand, other: Operand) -> Operand:
+        """A pointer as the number that it is; anything else as it is.  other: what it is compared with."""
+        if not isinstance(self.dtype(x), Pointer):
+            return x
+        d = self.dtype(other)
+        is_null = is_literal(other) and other == 0
+        if not (
+            isinstance(d, Pointer) or is_null or (isinstance(other, Value) and d in (i64, u64))
+        ):
+            told = f"{describe(x)} beside {describe(other)}"
+            refuse(
+                "pointer-compare", told, "load what it points to; a tensor, also of no axes, is one"
+            )
+        return self.emit(arith.ptr_to_int, x)
 
     def offset(self, symbol: str, x: Operand, y: Operand) -> Value:
         """Pointer ± integer."""
