@@ -29,8 +29,8 @@ from warploom.layout import product_registers
 PIECES = 4  # of a copy that a thread issues in a row
 # Multiply-adds in a row: enough for loads of a step to run under those of the one before.
 PRODUCTS = 512
-# Bytes that a thread's loads in a row bring: 1024 threads keep 64 KB on their way, twice what an H100's
-# multiprocessor needs (25 GB/s·SM at 1 us), as registers let half of them be issued before the first is used.
+# Bytes that a thread's loads in a row bring: 1024 threads keep 64 KB on their way, twice what an SM
+# needs for 25 to 32 bytes a ns at 1 us, as registers let half of them be issued before the first is used.
 IN_A_ROW = 64
 MOST_COPIES = 8  # half as many where nobody knows how often the loop runs
 _PLAIN = (Family.NUMBER, Family.POINTWISE, Family.FILL, Family.MOVE, Family.CONTROL)
