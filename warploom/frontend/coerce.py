@@ -398,13 +398,11 @@ class Emitter:
             return x
         d = self.dtype(other)
         is_null = is_literal(other) and other == 0
-        if not (
-            isinstance(d, Pointer) or is_null or (isinstance(other, Value) and d in (i64, u64))
-        ):
+        is_address = isinstance(other, Value) and d in (i64, u64)
+        if not (isinstance(d, Pointer) or is_null or is_address):
             told = f"{describe(x)} beside {describe(other)}"
-            refuse(
-                "pointer-compare", told, "load what it points to; a tensor, also of no axes, is one"
-            )
+            help = "load what it points to; a tensor, also of no axes, is a pointer"
+            refuse("pointer-compare", told, help)
         return self.emit(arith.ptr_to_int, x)
 
     def offset(self, symbol: str, x: Operand, y: Operand) -> Value:

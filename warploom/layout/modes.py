@@ -273,8 +273,7 @@ def unsqueeze(layout: RegisterLayout, dims: Sequence[int]) -> RegisterLayout:
 
 def concat(lhs: RegisterLayout, rhs: RegisterLayout) -> RegisterLayout:
     """The axes of both: every element of lhs's tile a whole tile of rhs, along axes of its own."""
-    outer = _under(lhs, (*lhs.shape, *[1] * len(rhs.shape)))
-    return outer * _under(rhs, (*[1] * len(lhs.shape), *rhs.shape))
+    return _under(lhs, (*lhs.shape, *[1] * len(rhs.shape))) * rhs
 
 
 def reshape(layout: RegisterLayout, shape: Sequence[int]) -> RegisterLayout:

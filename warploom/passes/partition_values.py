@@ -119,9 +119,8 @@ class Cutter:
         axes = operand_axes(o, axis)
         operands = [self.get(b, v, a) for v, a in zip(o.operands, axes, strict=True)]
         attrs = dict(o.attrs)
-        results = tuple(
-            self.fresh(v, axis) for v in o.results
-        )  # one, but of COMBINE's of several tiles
+        # Several only where tiles are combined together.
+        results = tuple(self.fresh(v, axis) for v in o.results)
         new = results[0]
         n = shape_of(new.type)[axis]
         if "shape" in attrs:

@@ -34,8 +34,8 @@ HOPELESS_SPILLS = 4 * 255 * 4
 # Bytes of spills that cost less than half of the programs that share a multiprocessor: a quarter of a
 # thread's registers, once each.
 LIGHT_SPILLS = 256
-# NVRTC takes a second or more for a text of LONG statements.  Of one no other schedule is tried for one
-# spilled register in PER_SPILL statements: its accesses are few among so many.
+# NVRTC takes a second or more for a text of LONG statements.  Where such a one spills, no other schedule is
+# tried unless there is a spilled register for every PER_SPILL statements: fewer are lost among so many.
 LONG = 2000
 PER_SPILL = 300
 # Of a thread's registers what tiles are estimated to take where the first build already holds less: of

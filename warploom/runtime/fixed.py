@@ -116,16 +116,14 @@ class FixedLauncher:
 
     def _add(self, args: Sequence[Any], accepted: Accepted[CompiledKernel], device: int) -> bool:
         """Lets launches like this one be found; false where no reader reads their arguments."""
-        for read, launches in self._alike:  # noqa: B007
-            if (found := read(args)) is not None:
-                break
-        else:
+        known = ((read(args), launches) for read, launches in self._alike)
+        found, launches = next((one for one in known if one[0] is not None), (None, {}))
+        if found is None:
             few = len(args) == len(self._run_time)
             used = range(len(args)) if few else [i for i, _ in self._run_time]
             own = reader_of(args, used)
             if own is None or (found := own(args)) is None:
                 return False
-            launches = {}
             self._alike = ((own, launches), *self._alike[: TYPES_KEPT - 1])
         if len(launches) >= CALLS_KEPT:
             launches.clear()

@@ -195,7 +195,7 @@ class Usual(NamedTuple):
 
 
 def usual(
-    args: Iterable[Any], constexprs: Iterable[bool], named: Mapping[str, Any] | None = None
+    args: Iterable[Any], constexprs: Iterable[bool], named: Mapping[str, Any]
 ) -> Usual | None:
     """Arguments by position, of which some are constexprs, and constexprs and knobs by name; None where only
     binding can read them, or refuses them."""
@@ -223,8 +223,7 @@ def usual(
                     return None
                 classes.append((item[0], item[1] & 15, item[4]))
                 items.append(item)
-        if named:
-            classes += [(name, distinct(value)) for name, value in named.items()]
+        classes += [(name, distinct(value)) for name, value in named.items()]
         found = tuple(classes)
         hash(found)
     except UNKEYED:

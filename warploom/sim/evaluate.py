@@ -304,11 +304,14 @@ def _combined(meaning: Fn, o: Op, a: Sequence[Any], b: Sequence[Any]) -> list[An
     return [np.broadcast_to(known[v], x.shape) for v, x in zip(how.results, a, strict=True)]
 
 
-def combined(meaning: Fn, o: Op, *parts: Any, wrap: Fn | None = None) -> Any:
-    """A reduction or scan by a function, whose steps have these meanings; wrap: of a step and its own."""
-    if wrap is not None:
-        plain, wrapped = meaning, wrap
-        meaning = lambda step: wrapped(step, plain(step))  # noqa: E731
+def combined(plain: Fn, o: Op, *parts: Any, wrap: Fn = lambda step, run: run) -> Any:
+    """A reduction or scan by a function.  plain: what a step of it does; wrap: of a step and that, what it
+    does here."""
+
+    def meaning(step: Op) -> Fn:
+        done: Fn = wrap(step, plain(step))
+        return done
+
     axis, way, step = o.attrs["axis"], np.s_[:: -1 if o.attrs.get("reverse") else 1], 1
     found = [np.moveaxis(x, axis, 0)[way] for x in parts]
     if o.kind is combine.reduce_by:

@@ -57,8 +57,10 @@ def drop_private_syncs(func: Func, target: Target) -> Func:
 
     def needs(o: Op | None, since: frozenset[_Touched]) -> bool:
         """May another thread have stored what o loads, or loaded or stored what o stores?"""
-        if o is None or o not in bases or o in private:
-            return o not in private
+        if o in private:
+            return False
+        if o is None or o not in bases:
+            return True
         return any((bases[o], done) in since for done in _APART[_done(o)])
 
     def change(region: Region, since: frozenset[_Touched]) -> tuple[Region, frozenset[_Touched]]:

@@ -30,9 +30,8 @@ from warploom.ir.types import DType, bf16, dtype_of, f8e4m3, f16, f32, shape_of,
 from warploom.target import Target
 
 _ONE = 127  # as ue8m0
-AT_ONCE = (
-    64 * 128
-)  # elements of an operand, in whole halves of 64 of K: registers hold what is decoded
+# Elements of an operand that are decoded at once, as registers hold them: 64 of K, or 32.
+AT_ONCE = 64 * 128
 
 
 def has_scaled_dots(func: Func) -> bool:
