@@ -209,6 +209,28 @@ def test_addresses_from_memory_are_pointers() -> None:
     assert np.array_equal(found, out)
 
 
+@triton.jit
+def behind_a_condition(x_ptr: Any, n: Any, stride: Any, limit: Any, out_ptr: Any) -> None:
+    if limit == 1:
+        return
+    i = tl.arange(0, 64)
+    again = x_ptr.to(tl.int64).to(tl.pointer_type(tl.int32))  # known only where the kernel goes on
+    x = tl.load(again + (64 + i) * stride, mask=64 + i < n)
+    tl.store(out_ptr + i, x)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_an_address_made_behind_a_condition_is_the_base_of_a_view(stride: int) -> None:
+    x = np.arange(111 * stride, dtype=np.int32)
+    want = np.r_[x[64 * stride :: stride], np.zeros(17, np.int32)]
+    found = np.full(64, -1, np.int32)
+    assert np.array_equal(launched(behind_a_condition, found, x, 111, stride, 0), want)
+    compiled = behind_a_condition.compile_for(x, 111, stride, 0, found)
+    found[:] = -1
+    compiled.simulate(x, 111, stride, 0, found, grid=(1,))
+    assert np.array_equal(found, want)
+
+
 def test_an_address_of_nothing_is_refused() -> None:
     x = numbers(32)
     half = x.astype(np.float16)[:5]

@@ -195,8 +195,8 @@ class _Rewriter:
             view = self.views[key]
             self.narrow[view] = tuple(x for x in self.narrow[view] if x in box.narrow)
             return view
-        sizes = (box.shift, *(p for p in box.extents if p is not None), *box.strides)
-        if all(v in self.outside for p in sizes for a in p.atoms() for v in values_of(a)):
+        parts = (Poly.atom(box.base), box.shift, *(p for p in box.extents if p), *box.strides)
+        if all(v in self.outside for p in parts for a in p.atoms() for v in values_of(a)):
             with self.preamble.at(o):
                 view = self.views[key] = self.made_view(box, self.preamble)
             self.narrow[view] = box.narrow
