@@ -241,6 +241,35 @@ def test_an_address_of_nothing_is_refused() -> None:
             )
 
 
+# ---- pointers that a condition chooses
+
+
+@triton.jit
+def chooses(x_ptr: Any, y_ptr: Any, n: Any, out_ptr: Any, OTHER: tl.constexpr) -> None:
+    i = tl.arange(0, 64)
+    total = tl.zeros([64], tl.float32)
+    for step in range(n):
+        tl.store(y_ptr + step * 64 + i, total)
+        own = x_ptr + n if step == n - 1 else x_ptr + step * 2
+        total += tl.load(y_ptr if step == 5 and OTHER else own) * i
+    tl.store(out_ptr + i, total)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_of_one_array_what_a_condition_chooses_is_in_that_array(other: bool) -> None:
+    """Then no barrier stands between such a load and stores to others; else the program's own stores count."""
+    x, y, out = numbers(32), np.zeros(9 * 64, np.float32), np.zeros(64, np.float32)
+    exact = sum(x[9 if step == 8 else 2 * step] for step in range(9)) - other * x[10]
+    launched(chooses, out, x, y, 9, OTHER=other)
+    assert np.allclose(out, exact * np.arange(64), rtol=1e-5)
+    compiled = chooses.compile_for(x, y, 9, out, grid=(1,), OTHER=other)
+    out[:] = 0
+    compiled.simulate(x, y, 9, out, grid=(1,))
+    assert np.allclose(out, exact * np.arange(64), rtol=1e-5)
+    loop = compiled.cuda.partition("for (int step")[2].partition("\n    }\n")[0]
+    assert "load_global" in loop and ("__syncthreads" in loop) is other
+
+
 # ---- aggregates
 
 
