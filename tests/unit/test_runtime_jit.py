@@ -271,7 +271,10 @@ def test_empty_extents_and_negative_sizes_never_reach_the_encoder(gpu: Gpu) -> N
     assert [s.fact.divisible for s in gpu.requests[-1].specs] == [1, 1, 16, 1]
     kernel[(1,)](X, OUT, -8, 2.0, BLOCK=128)
     assert not gpu.requests[-1].structured
-    assert gpu.driver.encoded == [] and len(gpu.driver.launches) == 2
+    gpu.plan = replace(gpu.plan, nonnegative=())  # the kernel itself would take a negative size
+    wl.jit(scale_kernel)[(1,)](X, OUT, -16, 2.0, BLOCK=256)
+    assert [s.fact.divisible for s in gpu.requests[-1].specs] == [1, 1, 16, 1]
+    assert gpu.driver.encoded == [] and len(gpu.driver.launches) == 3
 
 
 def test_capture(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,10 +61,9 @@ def _is_short(kernel: Kernel, arguments: Arguments) -> bool:
     return kernel.is_short(arguments.values)
 
 
-def _is_less(kernel: Kernel, arguments: Arguments) -> bool:
-    """A size or stride is negative, or one is 0 that a divisor has for a factor."""
-    plan, values = kernel.plan, arguments.values
-    return any(values[i] < 0 for i in plan.nonnegative) or any(values[i] < 1 for i in plan.positive)
+def _is_negative(kernel: Kernel, arguments: Arguments) -> bool:
+    """A size or stride is negative."""
+    return any(arguments.values[i] < 0 for i in kernel.plan.nonnegative)
 
 
 def _are_two(kernel: Kernel, arguments: Arguments) -> bool:
@@ -87,8 +86,8 @@ def _overlap(kernel: Kernel, arguments: Arguments) -> tuple[int, int] | None:
 
 
 def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
-    """An extent is 0."""
-    return any(0 in dims for _, dims, _ in arguments.bound(kernel)[1])
+    """An extent is 0 or less."""
+    return any(min(dims) <= 0 for _, dims, _ in arguments.bound(kernel)[1])
 
 
 def _splits_k(ctas: int, kernel: Kernel, arguments: Arguments) -> bool:
@@ -104,8 +103,8 @@ def for_short(request: Request) -> Request:
     return replace(request, launch=replace(request.launch, short=True))
 
 
-def for_less(request: Request) -> Request:
-    """The variant for negative sizes or strides, and divisors of 0: no boxes, every access by pointers."""
+def for_negative(request: Request) -> Request:
+    """The variant for negative sizes or strides: no boxes, every access by pointers."""
     return replace(request, structured=False, schedule=None)
 
 
@@ -121,7 +120,7 @@ def for_overlap(request: Request) -> Request:
 
 
 def for_empty(request: Request) -> Request:
-    """The variant for extents of 0, which TMA can't describe: no pointer counts as aligned."""
+    """The variant for extents of 0 or less, which TMA can't describe: no pointer counts as aligned."""
     specs = tuple(
         s if s.kind == "scalar" else replace(s, fact=replace(s.fact, divisible=1))
         for s in request.specs
@@ -158,7 +157,7 @@ OVERLAP = Rule(_overlap, for_overlap)
 RULES = (
     Rule(_are_two, partial(for_one_array, ())),
     Rule(_is_short, for_short),
-    Rule(_is_less, for_less),
+    Rule(_is_negative, for_negative),
     Rule(_one_array, _never, of=one_array),
     OVERLAP,
     Rule(_is_empty, for_empty),
