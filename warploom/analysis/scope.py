@@ -10,7 +10,7 @@ from typing import NamedTuple
 from warploom.analysis.lattice import power_of_two
 from warploom.ir.analysis import definitions, passed_on
 from warploom.ir.core import Op, Region, Value
-from warploom.ir.ops import arith, control, tile
+from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import Scalar, dtype_of
 
 
@@ -56,6 +56,12 @@ class Scope:
             if o.kind is control.assume:
                 told += self._orders(o.operands[0], True)
                 self._divides(o.operands[0], own)
+            elif (
+                o.kind is task.tasks
+            ):  # each of them is run: its promises hold in front of it as well
+                promises = (p for r in o.regions for p in r.ops if p.kind is control.assume)
+                orders = (x for p in promises for x in self._orders(p.operands[0], True))
+                told += (x for x in orders if {x.low, x.high} <= own)
             elif o.kind is tile.multiple_of and o.operands[0] in own:
                 self.promised[o.operands[0]] = tuple(map(power_of_two, o.attrs["by"]))
         for order in told:

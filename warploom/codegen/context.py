@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from warploom.analysis.facts import facts_of
+from warploom.analysis.signs import Signs, extents
 from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, displaced, thread_formula
 from warploom.codegen.registers import (
@@ -90,6 +91,7 @@ class Emitter(Text):
         self.finished = finished_operands(func)
         self.operand_words: dict[Op, list[str]] = {}
         self.needed = needed_ops(func, bool(asked))
+        self.signs = Signs(self.facts, extents(self.needed, self.facts))
         self.storage = assign_storage(func, self.needed)
         self.used = {v for o in self.needed for v in operands(o)}  # what something reads
         self.only_moved = only_moved(self.needed)

@@ -142,7 +142,7 @@ def _operation(e: Emitter, o: Op) -> None:
     """Unary and binary ops."""
     elem = dtype_of(o.operands[0].type)
     result = o.result
-    nonzero = o.kind in (arith.idiv, arith.rem) and e.facts.never_zero(o.operands[1])
+    nonzero = o.kind in (arith.idiv, arith.rem) and e.signs.never_zero(o.operands[1], o)
     if isinstance(result.type, Scalar):
         x = [e.scalar(v) for v in o.operands]
         text = expression(o.kind, elem, *x, nonzero=nonzero)
