@@ -97,12 +97,15 @@ class Tiles(Class):
     def take(self):
         self.mbarrier.wait(self.full[self.slot], self.phase)
         t = self.load_shared(self.numbers[self.slot])
+        self.assume(t >= 0)
         self.mbarrier.arrive(self.empty[self.slot], by="warp")
         self.slot, self.phase = self.ring_next(self.slot, self.phase, 2)
         return t
 
     def draw(self):
-        return self.gridDim.x + self.atomic_add(self.counter, 1, sem="relaxed")
+        drawn = self.atomic_add(self.counter, 1, sem="relaxed")
+        self.assume(drawn >= 0)
+        return self.gridDim.x + drawn
 
     def leave(self):
         """The last CTA to leave sets the counter back for the next launch."""
