@@ -258,3 +258,22 @@ def test_warps_parts_of_a_number_are_combined_by_lanes() -> None:
     compiled = simulated(smallest, x, out, B=2048, grid=2, num_warps=16)
     np.testing.assert_array_equal(out, x.min(1))
     assert body(compiled).count("__shfl") == 9
+
+
+@wl.jit
+def of_columns(x, sums, largest, N, ROWS: tl.constexpr, B: tl.constexpr):
+    rows, c = tl.arange(0, ROWS)[:, None], tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + rows * N + c[None, :], mask=c[None, :] < N, other=0)
+    tl.store(sums + c, tl.sum(v, 0), mask=c < N)
+    tl.store(largest + c, tl.max(v, 0), mask=c < N)
+
+
+def test_few_threads_combine_the_parts_of_a_column() -> None:
+    """Not every thread all of what it holds: 8 columns of 16 warps are 128 loads."""
+    x = np.random.default_rng(9).integers(-1000, 1000, (64, 120)).astype(np.int32)
+    sums, largest = np.zeros((2, 120), np.int32)
+    compiled = simulated(of_columns, x, sums, largest, 120, ROWS=64, B=64, grid=2, num_warps=16)
+    np.testing.assert_array_equal(sums, x.sum(0))
+    np.testing.assert_array_equal(largest, x.max(0))
+    text = body(compiled)
+    assert text.count("load_shared32") <= 2 * (8 + 16) and text.count("__syncthreads") == 5

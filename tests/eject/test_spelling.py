@@ -33,6 +33,7 @@ PLACED = {
     "fenced",
     "unroll",
     "by_lanes",
+    "by_threads",
 }
 HINTS = {"num_stages", "warp_specialize", "flatten", "disallow_acc_multi_buffer", "disable_licm"}
 

@@ -13,13 +13,13 @@ from warploom.layout.choose import (
     MatrixForm,
     conversion,
     matrix_form,
-    reduce_scratch,
     scratch_geometry,
     sector_ratio,
     thread_offsets,
     vector_elements,
     wavefronts,
 )
+from warploom.layout.reductions import reduce_row, reduce_scratch, reduces_by_threads
 from warploom.layout.shared import Geometry, byte_offset
 
 few = settings(max_examples=examples(40), deadline=None)
@@ -187,8 +187,20 @@ def test_a_transpose_writes_other_banks_from_lane_to_lane(size: int) -> None:
 def test_reduce_scratch() -> None:
     acc = wgmma_acc((64, 128))
     assert reduce_scratch(acc, 1, 4) == 0  # a row is one warp's
-    assert reduce_scratch(acc, 0, 4) == 4 * 128 * 4  # four warps share each column
+    assert reduce_scratch(acc, 0, 4) == 5 * 128 * 4  # four warps' parts of a column, and the sums
     assert reduce_scratch(blocked((1024,), 0, 4, 8), 0, 4) == 8 * 4
+
+
+def test_who_combines_the_warps_parts() -> None:
+    """Few threads an element where each holds many elements of many parts; in banks of their own."""
+    tall = coalesced((64, 64), 1, 2, 16)  # 8 columns a thread, 16 warps' parts of each
+    assert reduces_by_threads(tall, 0, 4) == 8
+    row = reduce_row(tall, 0, 4)
+    assert reduce_scratch(tall, 0, 4) == (16 + 1) * row * 4
+    lane = np.arange(32)
+    assert len(set((lane % 8 * row + lane // 8) % 32)) == 32
+    assert reduces_by_threads(coalesced((64, 4), 0, 2, 8), 1, 4) == 0  # few parts, few elements
+    assert reduces_by_threads(blocked((4096,), 0, 4, 16), 0, 4) == 0  # a number: by lanes
 
 
 def test_sector_ratio() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from warploom.codegen.context import Emitter, Lowering
+from warploom.codegen.context import Address, Emitter, Lowering
 from warploom.codegen.formula import Ints, displaced
 from warploom.codegen.lower_arith import expression, literal
 from warploom.codegen.lower_casts import paren
@@ -21,6 +21,7 @@ from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
 from warploom.layout.choose import Shuffle, conversion, scratch_geometry
 from warploom.layout.linear import inside_of, row_major
+from warploom.layout.reductions import reduce_row
 
 # ---- other names of registers
 
@@ -121,8 +122,7 @@ def _reduce(e: Emitter, o: Op) -> None:
                 )
             each(f"@ = {combine('@', f'__shfl_xor_sync(~0u, @, {1 << bit})')};")
     if any(v[axis] for v in layout.warp):
-        by_lanes = o.attrs.get("by_lanes", False)
-        _across_warps(e, layout, axis, result, elem, part, combine, by_lanes)
+        _across_warps(e, o, result, part, combine)
     if isinstance(o.result.type, Scalar):
         text = f"{part}[0]"
         e.define(o.result, f"round_{elem}({text})" if per_word(elem) > 1 else text)
@@ -154,44 +154,70 @@ def groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
 
 
 def _across_warps(
-    e: Emitter,
-    layout: Layout,
-    axis: int,
-    result: Layout,
-    elem: DType,
-    part: str,
-    combine: Callable[[str, str], str],
-    by_lanes: bool,
+    e: Emitter, o: Op, result: Layout, part: str, combine: Callable[[str, str], str]
 ) -> None:
+    t, axis = o.operands[0].typed(Tile), o.attrs["axis"]
+    layout, elem, size = t.layout, t.dtype, t.dtype.bytes
     bits = [b for b, v in enumerate(layout.warp) if v[axis]]
-    elements = math.prod(result.shape)
-    size = elem.bytes
-    parts = 1 << len(bits)
+    row, parts = reduce_row(layout, axis, size), 1 << len(bits)
     flat, index = crossing(layout, result, bits)
-    write = index[:, None, None] * elements + flat
-    scratch = e.exchange(parts * elements * size)
+    write = index[:, None, None] * row + flat
+    lanes, way = o.attrs.get("by_threads", 0), e.way
+    scratch = e.exchange((parts + (lanes > 0)) * row * size)
     temp = Tile(result.shape, elem, result)
     for i in range(result.registers):
         where = at_register(e, write, i, size, "partial_at")
         text = store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
         e.line_if([e.inside(temp, i) if result.shape else ""], text)
     e.exchanged()
+    if lanes:
+        assert way is not None
+        _by_threads(e, temp, lanes, (parts, row), scratch, combine)
+        e.meet(way)
+        scratch, parts = scratch.plus(offset=parts * row * size), 1
     for i in range(result.registers):
         where = at_register(e, flat, i, size, "total_at")
-        if by_lanes:  # a lane takes one part, or several lanes the same
+        if o.attrs.get("by_lanes"):  # a lane takes one part, or several lanes the same
             lane = f"({e.use('lane')} & {parts - 1}) * {size}"
             e.line(f"{part}[{i}] = {load_text(elem, f'{scratch} + {where} + {lane}')};")
             for bit in range(len(bits)):
                 other = f"__shfl_xor_sync(~0u, {part}[{i}], {1 << bit})"
                 e.line(f"{part}[{i}] = {combine(f'{part}[{i}]', other)};")
             continue
-        if elements == 1 and elem.name == "f32" and parts % 4 == 0:
+        if not result.shape and elem.name == "f32" and parts % 4 == 0:
             values = _adjacent(e, f"{scratch} + {where}", parts)
         else:
-            places = (f"{scratch} + {where} + {p * elements * size}" for p in range(parts))
+            places = (f"{scratch} + {where} + {p * row * size}" for p in range(parts))
             values = [load_text(elem, place) for place in places]
         total = _tree(values, combine)
         e.line_if([e.inside(temp, i) if result.shape else ""], f"{part}[{i}] = {total};")
+
+
+def _by_threads(
+    e: Emitter,
+    sums: Tile,
+    lanes: int,
+    partials: tuple[int, int],
+    scratch: Address,
+    combine: Callable[[str, str], str],
+) -> None:
+    """Adjacent lanes combine what all warps have of an element, and write it behind all parts.  sums: in
+    the layout in which all read it; partials: rows, and elements from one to the next."""
+    (parts, row), elem, size = partials, sums.dtype, sums.dtype.bytes
+    thread = np.arange(32 * sums.layout.warps).reshape(-1, 32)
+    mine = thread // lanes % sums.size
+    first = e.thread_value((thread % lanes * row + mine) * size, "parts_at")
+    to = e.thread_value(mine * size, "total_at")
+    for i in range(0, sums.size, thread.size // lanes):
+        at = f"{scratch} + {first} + {i * size}"
+        values = [load_text(elem, f"{at} + {p * row * size}") for p in range(0, parts, lanes)]
+        total = e.name("total")
+        e.line(f"{c_type(elem)} {total} = {_tree(values, combine)};")
+        for bit in range(lanes.bit_length() - 1):
+            e.line(f"{total} = {combine(total, f'__shfl_xor_sync(~0u, {total}, {1 << bit})')};")
+        owner = f"{e.use('lane')} % {lanes} == 0" if lanes > 1 else ""
+        place = f"{scratch} + {to} + {(i + parts * row) * size}"
+        e.line_if([owner], store_text(elem, place, total))
 
 
 def crossing(layout: Layout, result: Layout, bits: Sequence[int]) -> tuple[Ints, Ints]:

@@ -15,7 +15,6 @@ from warploom.layout.linear import Layout
 from warploom.layout.shared import UNIT_BYTES, Geometry, byte_offset
 
 Ints = npt.NDArray[np.int64]
-MANY_PARTS = 16  # warps' parts of a number, from which on a thread reads one: lanes combine them
 
 
 def vector_elements(layout: Layout, geometry: Geometry) -> int:
@@ -149,24 +148,6 @@ def _accesses(layout: Layout, geometry: Geometry) -> int:
     inside = [np.minimum(c, n - 1) for c, n in zip(at, layout.shape, strict=True)]
     offsets = byte_offset(geometry, inside)
     return sum(wavefronts(o, width * geometry.itemsize) for o in offsets)
-
-
-def reduce_scratch(layout: Layout, axis: int, itemsize: int) -> int:
-    """Bytes of scratch shared memory for a reduction along `axis`: one partial result a warp and element of
-    the result where warps share the axis, else 0.
-
-    Partial p of element e (row-major in the result's shape) stands at (p · elements + e) · itemsize; p
-    counts the warps along the axis: the bits of the warp's index whose vector has a part on the axis.
-    """
-    across = sum(1 for v in layout.warp if v[axis])
-    elements = math.prod(n for a, n in enumerate(layout.shape) if a != axis)
-    return (1 << across) * elements * itemsize if across else 0
-
-
-def reduces_by_lanes(layout: Layout, axis: int, itemsize: int) -> bool:
-    """Do the lanes of each warp combine the parts of the one number that a reduction leaves?"""
-    parts, is_one = reduce_scratch(layout, axis, 1), math.prod(layout.shape) == layout.shape[axis]
-    return is_one and MANY_PARTS <= parts <= 1 << len(layout.lane) and itemsize >= 4
 
 
 # ---- scans

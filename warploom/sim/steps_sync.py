@@ -76,7 +76,8 @@ def _exchange(a: Agent, o: Op, s: Place) -> Steps:
     cta = write_now(a, o, s)
     if cta.has_data:  # which bytes its op leaves there nobody may count on
         cta.shared.write(s.addresses, np.full(s.addresses.shape, 0xFF, np.uint8), u8, False)
-    yield from _sync_replica(a, o)
+    for _ in range(1 + o.attrs.get("twice", False)):
+        yield from _sync_replica(a, o)
     read_now(a, o, s)
     return ()
 

@@ -178,10 +178,13 @@ def shared_put(s: Shared, value: Scalar) -> None:
 
 
 @op(Family.SHARED, levels={Level.PLACED}, effect=Effect.READ | Effect.WRITE)
-def exchange(s: Shared, *, guarded: bool = False, id: int | None = None) -> None:
+def exchange(
+    s: Shared, *, guarded: bool = False, twice: bool = False, id: int | None = None
+) -> None:
     """The way on which elements go from warp to warp in the op that follows (a conversion, a reduction, a
     scan): all threads of the replica write to these bytes, meet at a barrier, and read them.  guarded: they
-    meet before they write as well, as some may still read there what an exchange before left.  id: as of
+    meet before they write as well, as some may still read there what an exchange before left.  twice: they
+    write what they made of it there as well, where nothing was, meet again, and read that.  id: as of
     group_sync."""
     require(not s.lead and not s.peer, f"an exchange goes through a slot, not {s}")
 

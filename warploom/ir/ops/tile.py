@@ -265,10 +265,19 @@ def _combines(name: str, x: Tile, axis: int, fn: str) -> None:
 
 
 @op(Family.COMBINE, axes=_reduced)
-def reduce(x: Tile, *, axis: int, fn: str, layout: object = None, by_lanes: bool = False) -> Type:
+def reduce(
+    x: Tile,
+    *,
+    axis: int,
+    fn: str,
+    layout: object = None,
+    by_lanes: bool = False,
+    by_threads: int = 0,
+) -> Type:
     """Combines along an axis with fn in add, mul, max, min, and, or, xor; the axis disappears.
 
-    A rank-1 tile gives a scalar.  Order of summation is unspecified.  by_lanes: each warp adds up all parts.
+    A rank-1 tile gives a scalar.  Order of summation is unspecified.  by_lanes: each warp adds up all parts;
+    by_threads: so many lanes do those of an element, and all threads read what they found.
     """
     _combines("reduce", x, axis, fn)
     rest = x.shape[:axis] + x.shape[axis + 1 :]

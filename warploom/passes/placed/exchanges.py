@@ -135,7 +135,8 @@ class _Exchanges:
         free = next((h for h in (0, 1) if h not in self.read), 0)
         parts = {free} if needed <= self.size // 2 else {0, 1}
         place = self.halves[free] if len(parts) == 1 else self.whole
-        smem.exchange(b, place, guarded=bool(parts & self.read))
+        twice = bool(o.attrs.get("by_threads"))
+        smem.exchange(b, place, guarded=bool(parts & self.read), twice=twice)
         self.read = parts
 
 

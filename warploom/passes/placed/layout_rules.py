@@ -26,13 +26,12 @@ from warploom.layout import (
 )
 from warploom.layout.choose import (
     conversion,
-    reduce_scratch,
-    reduces_by_lanes,
     scan_form,
     scan_layout,
     scan_scratch,
     scratch_geometry,
 )
+from warploom.layout.reductions import reduce_scratch, reduces_by_lanes, reduces_by_threads
 from warploom.passes.placed.regrouped_layouts import CONCAT, RESHAPE, SLICE
 from warploom.passes.placed.task_layouts import (
     FIXED,
@@ -171,8 +170,10 @@ def _lifted(t: TaskLayouts, rest: Layout, x: Value, axis: int) -> Layout | None:
 
 
 def _reduced(t: TaskLayouts, o: Op) -> Settled:
-    x, axis = t.of(o.operands[0]), o.attrs["axis"]
-    attrs = {"by_lanes": True} if reduces_by_lanes(x, axis, itemsize(o.operands[0].type)) else {}
+    x, axis, size = t.of(o.operands[0]), o.attrs["axis"], itemsize(o.operands[0].type)
+    attrs: dict[str, Any] = {"by_lanes": True} if reduces_by_lanes(x, axis, size) else {}
+    if by_threads := reduces_by_threads(x, axis, size):
+        attrs["by_threads"] = by_threads
     rest = x.drop(axis) if tile_of(o.result.type) else None
     return Settled((x,), (rest,), {**attrs, "layout": rest} if rest else attrs)
 

@@ -27,6 +27,7 @@ from warploom.layout import (
     warp_grid,
 )
 from warploom.layout.choose import scan_cost, sector_ratio
+from warploom.layout.reductions import MEETING
 
 Flow = Callable[[Layout], Layout | None]
 
@@ -36,9 +37,7 @@ Flow = Callable[[Layout], Layout | None]
 WORST_SECTOR_RATIO = 2.0
 WORST_OF_ACCUMULATORS = 4.0
 
-# What threads spend for a word that they load or exchange, in instructions; and for meeting twice.
-WORD = 4
-MEETING = 32
+WORD = 4  # what threads spend for a word that they load or exchange, in instructions
 
 # How strong an anchor is: the layouts that decide first go farthest.
 FIXED, OPERAND, LOADED, STORED, SCATTERED = range(5)
