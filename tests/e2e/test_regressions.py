@@ -16,6 +16,7 @@ from corpus import in_order
 from tests.e2e import road
 from tests.e2e.gemms import UNIFORM, WS, WS_ONE
 from tests.sass import disassembled, disassembler
+from warploom.errors import LaunchError
 from warploom.ir.core import walk
 from warploom.ir.ops import mma, smem, tile, tma
 
@@ -312,7 +313,28 @@ def test_a_divisor_is_not_taken_for_nonzero() -> None:
     args, wanted = quotients()
     compiled, found = road.check_equal(dropped_quotients, args, 1, {}, ("late",))
     np.testing.assert_array_equal(found[0], wanted)
-    assert len(re.findall(r"[/%] nonzero\(", compiled.cuda)) >= 3
+    assert len(re.findall(r"[/%] nonzero\(", compiled.cuda)) >= 2
+
+
+@wl.jit
+def shared_out(out, x, rows, columns):
+    at = tl.arange(0, 8)
+    row = at // (rows * columns)
+    tl.store(out + at, tl.where(columns == 0, -1, tl.load(x + row, mask=columns != 0) + rows))
+
+
+@pytest.mark.parametrize("columns", [2, 0])
+def test_sizes_that_divide_are_taken_to_be_positive(columns: int) -> None:
+    """By the usual variant: a launch with a size of 0 runs one that tests the divisor."""
+    at = np.arange(8)
+    x, out = road.filled(np.arange(100, 108), np.int32), road.array((8,), np.int32)
+    compiled, found = road.check_equal(shared_out, [out, x, 2, columns], 1, {}, ("late",))
+    np.testing.assert_array_equal(found[0], 102 + at // 4 if columns else np.full(8, -1))
+    assert compiled.plan.positive == ((2, 3) if columns else ())
+    assert ("nonzero(" in compiled.cuda) is (columns == 0)
+    usual = shared_out.compile_for(out, x, 2, 2)
+    with pytest.raises(LaunchError, match="columns is 0, and this variant takes it for no less"):
+        usual.simulate(out, x, 2, 0, grid=1)
 
 
 def test_replicas_of_two_warps_count_warps() -> None:

@@ -209,6 +209,28 @@ def test_addresses_from_memory_are_pointers() -> None:
     assert np.array_equal(found, out)
 
 
+@triton.jit
+def behind_a_condition(x_ptr: Any, n: Any, stride: Any, limit: Any, out_ptr: Any) -> None:
+    if limit == 1:
+        return
+    i = tl.arange(0, 64)
+    again = x_ptr.to(tl.int64).to(tl.pointer_type(tl.int32))  # known only where the kernel goes on
+    x = tl.load(again + (64 + i) * stride, mask=64 + i < n)
+    tl.store(out_ptr + i, x)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_an_address_made_behind_a_condition_is_the_base_of_a_view(stride: int) -> None:
+    x = np.arange(111 * stride, dtype=np.int32)
+    want = np.r_[x[64 * stride :: stride], np.zeros(17, np.int32)]
+    found = np.full(64, -1, np.int32)
+    assert np.array_equal(launched(behind_a_condition, found, x, 111, stride, 0), want)
+    compiled = behind_a_condition.compile_for(x, 111, stride, 0, found)
+    found[:] = -1
+    compiled.simulate(x, 111, stride, 0, found, grid=(1,))
+    assert np.array_equal(found, want)
+
+
 def test_an_address_of_nothing_is_refused() -> None:
     x = numbers(32)
     half = x.astype(np.float16)[:5]
@@ -217,6 +239,35 @@ def test_an_address_of_nothing_is_refused() -> None:
             by_addresses[(1,)](
                 np.array([address, address], np.int64), x, np.zeros(100, np.float32), 1, N=32
             )
+
+
+# ---- pointers that a condition chooses
+
+
+@triton.jit
+def chooses(x_ptr: Any, y_ptr: Any, n: Any, out_ptr: Any, OTHER: tl.constexpr) -> None:
+    i = tl.arange(0, 64)
+    total = tl.zeros([64], tl.float32)
+    for step in range(n):
+        tl.store(y_ptr + step * 64 + i, total)
+        own = x_ptr + n if step == n - 1 else x_ptr + step * 2
+        total += tl.load(y_ptr if step == 5 and OTHER else own) * i
+    tl.store(out_ptr + i, total)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_of_one_array_what_a_condition_chooses_is_in_that_array(other: bool) -> None:
+    """Then no barrier stands between such a load and stores to others; else the program's own stores count."""
+    x, y, out = numbers(32), np.zeros(9 * 64, np.float32), np.zeros(64, np.float32)
+    exact = sum(x[9 if step == 8 else 2 * step] for step in range(9)) - other * x[10]
+    launched(chooses, out, x, y, 9, OTHER=other)
+    assert np.allclose(out, exact * np.arange(64), rtol=1e-5)
+    compiled = chooses.compile_for(x, y, 9, out, grid=(1,), OTHER=other)
+    out[:] = 0
+    compiled.simulate(x, y, 9, out, grid=(1,))
+    assert np.allclose(out, exact * np.arange(64), rtol=1e-5)
+    loop = compiled.cuda.partition("for (int step")[2].partition("\n    }\n")[0]
+    assert "load_global" in loop and ("__syncthreads" in loop) is other
 
 
 # ---- aggregates

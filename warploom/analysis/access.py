@@ -153,7 +153,7 @@ class Accesses:
         return next(iter(found)) if len(found) == 1 else None
 
     def _bases(self, v: Value, seen: set[Value]) -> set[int | None]:
-        """What v may be based on, following what loops and ifs pass on."""
+        """What v may be based on, following what loops, ifs and selections pass on."""
         if v in seen:
             return set()
         seen.add(v)
@@ -165,6 +165,8 @@ class Accesses:
             return set().union(*(self._bases(x, seen) for x in self._carried[v]))
         if o.kind in _OF_ONE_ARRAY:
             return self._bases(o.operands[0], seen)
+        if o.kind is arith.select:
+            return self._bases(o.operands[1], seen) | self._bases(o.operands[2], seen)
         return {None} if (inner := moved(o)) is None else self._bases(inner, seen)
 
     @cached_property

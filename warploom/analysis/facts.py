@@ -313,8 +313,8 @@ _FACTS: WeakKeyDictionary[Func, Facts] = WeakKeyDictionary()
 
 
 def facts_of(func: Func) -> Facts:
-    """What is known of a function's values, and of what its launch says of its parameters (attrs "facts" and
-    "nonnegative").
+    """What is known of a function's values, and of what its launch says of its parameters (attrs "facts",
+    "nonnegative" and "positive").
 
     >>> from warploom.ir.core import Level, Region
     >>> from warploom.ir.types import i32
@@ -329,10 +329,16 @@ def facts_of(func: Func) -> Facts:
     return _FACTS[func]
 
 
+def least_of(func: Func) -> dict[int, int]:
+    """What integer parameters (by their place) are taken not to be less than."""
+    zero, one = (func.attrs.get(name, ()) for name in ("nonnegative", "positive"))
+    return {**dict.fromkeys(zero, 0), **dict.fromkeys(one, 1)}
+
+
 def parameters(func: Func) -> dict[Value, Interval]:
     """What a function's launch says of its parameters."""
     facts: tuple[Fact, ...] = func.attrs.get("facts", ())
-    signs = func.attrs.get("nonnegative", ())
+    least = least_of(func)
     found = {}
     for i, p in enumerate(func.params):
         fact = facts[i] if i < len(facts) else Fact()
@@ -341,5 +347,5 @@ def parameters(func: Func) -> dict[Value, Interval]:
             known = exactly(int(fact.value))
         elif known is not NO_NUMBER:
             known = known._replace(divisor=fact.divisible)
-        found[p] = known.refined(low=0) if i in signs else known
+        found[p] = known.refined(low=least.get(i))
     return found

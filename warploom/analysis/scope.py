@@ -56,9 +56,7 @@ class Scope:
             if o.kind is control.assume:
                 told += self._orders(o.operands[0], True)
                 self._divides(o.operands[0], own)
-            elif (
-                o.kind is task.tasks
-            ):  # each of them is run: its promises hold in front of it as well
+            elif o.kind is task.tasks:  # all of them run: what one promises holds before it, too
                 promises = (p for r in o.regions for p in r.ops if p.kind is control.assume)
                 orders = (x for p in promises for x in self._orders(p.operands[0], True))
                 told += (x for x in orders if {x.low, x.high} <= own)

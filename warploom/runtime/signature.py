@@ -80,6 +80,7 @@ def plan_of(
         cluster=cluster_of(placed),
         disjoint=tuple(placed.attrs.get("disjoint", ())),
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
+        positive=tuple(placed.attrs.get("positive", ())),
         pdl=pdl,
         grid=tuple(map(host.python_text, placed.attrs.get("grid", ()))),
         workspaces=workspaces_of(placed),

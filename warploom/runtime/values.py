@@ -30,14 +30,18 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
             f"{len(args)} arguments for the {len(specs)} of this variant of {func.name}: {', '.join(own)}",
             help="pass the run-time arguments in order, without tl.constexprs",
         )
-    nonnegative = func.attrs.get("nonnegative", ())
+    from warploom.analysis.facts import least_of
+
+    least = least_of(func)
     out: list[Field] = []
     for spec, name, value in zip(specs, own, args, strict=False):
         fields = fields_of(name, value)
         why = contradiction(spec, value, fields)
         for i, f in enumerate(fields, len(out)):
-            if not why and f.array is None and i in nonnegative and f.value < 0:
-                why = f"{f.name} is {f.value}, and this variant takes it for no less than 0"
+            if not why and f.array is None and f.value < least.get(i, f.value):
+                why = (
+                    f"{f.name} is {f.value}, and this variant takes it for no less than {least[i]}"
+                )
         if why:
             raise LaunchError(
                 "variant-argument",

@@ -61,9 +61,10 @@ def _is_short(kernel: Kernel, arguments: Arguments) -> bool:
     return kernel.is_short(arguments.values)
 
 
-def _is_negative(kernel: Kernel, arguments: Arguments) -> bool:
-    """A size or stride is negative."""
-    return any(arguments.values[i] < 0 for i in kernel.plan.nonnegative)
+def _is_less(kernel: Kernel, arguments: Arguments) -> bool:
+    """A size or stride is negative, or one is 0 that a divisor has for a factor."""
+    plan, values = kernel.plan, arguments.values
+    return any(values[i] < 0 for i in plan.nonnegative) or any(values[i] < 1 for i in plan.positive)
 
 
 def _are_two(kernel: Kernel, arguments: Arguments) -> bool:
@@ -103,8 +104,8 @@ def for_short(request: Request) -> Request:
     return replace(request, launch=replace(request.launch, short=True))
 
 
-def for_negative(request: Request) -> Request:
-    """The variant for negative sizes or strides: no boxes, every access by pointers."""
+def for_less(request: Request) -> Request:
+    """The variant for negative sizes or strides, and divisors of 0: no boxes, every access by pointers."""
     return replace(request, structured=False, schedule=None)
 
 
@@ -157,7 +158,7 @@ OVERLAP = Rule(_overlap, for_overlap)
 RULES = (
     Rule(_are_two, partial(for_one_array, ())),
     Rule(_is_short, for_short),
-    Rule(_is_negative, for_negative),
+    Rule(_is_less, for_less),
     Rule(_one_array, _never, of=one_array),
     OVERLAP,
     Rule(_is_empty, for_empty),

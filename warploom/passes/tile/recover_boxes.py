@@ -26,7 +26,8 @@ program makes itself (a block pointer into a batch).  Anything else stays as it 
 func.attrs["access_notes"], pairs of (op id, reason), says why.  What a loop or an if passes on is not
 negative where all that it comes from is not; of a number from memory `tl.assume` can say so.  A divisor in
 index arithmetic is taken to be positive.  Integer parameters taken to be non-negative are listed in
-func.attrs["nonnegative"] (indices): a launch with a negative one uses a variant compiled without this pass.
+func.attrs["nonnegative"] (indices), those taken to be positive, so that no divisor is 0, in "positive": a
+launch with others uses a variant compiled without this pass.
 
 Where only a launch's arguments are missing (strides and places that the program reads from memory, as the
 products of a group have them), the access is a box of a view of its own, whose base is the tile's corner.
@@ -195,8 +196,8 @@ class _Rewriter:
             view = self.views[key]
             self.narrow[view] = tuple(x for x in self.narrow[view] if x in box.narrow)
             return view
-        sizes = (box.shift, *(p for p in box.extents if p is not None), *box.strides)
-        if all(v in self.outside for p in sizes for a in p.atoms() for v in values_of(a)):
+        parts = (Poly.atom(box.base), box.shift, *(p for p in box.extents if p), *box.strides)
+        if all(v in self.outside for p in parts for a in p.atoms() for v in values_of(a)):
             with self.preamble.at(o):
                 view = self.views[key] = self.made_view(box, self.preamble)
             self.narrow[view] = box.narrow
@@ -291,4 +292,26 @@ def recover_boxes(func: Func) -> Func:
             ops[i] = o.with_(attrs=known | _marks(rewriter.narrow[o.result]))
     assumed = tuple(i for i, p in enumerate(func.params) if p in an.assumed)
     attrs = {**func.attrs, "access_notes": tuple(an.notes.items()), "nonnegative": assumed}
+    attrs["positive"] = _positive(func)
     return func.with_(body=Region(func.body.params, tuple(ops)), attrs=attrs)
+
+
+def _positive(func: Func) -> tuple[int, ...]:
+    """The integer parameters, few, that have to be positive for divisors not to be 0: of divisors of which
+    that is enough.  (Where y may be 0, x / y costs a test: see `lower_arith.expression`.)"""
+    facts, taken = facts_of(func), set[Value]()
+    sizes = [p for p in func.params if facts.interval(p).low < 1 <= facts.interval(p).high]
+
+    def never_zero(v: Value, given: set[Value]) -> bool:
+        return facts.where({p: facts.interval(p).refined(low=1) for p in given}).never_zero(v)
+
+    for o in walk(func.body):
+        if o.kind not in (arith.idiv, arith.rem) or never_zero(o.operands[1], taken):
+            continue
+        given = taken.union(sizes)
+        if never_zero(o.operands[1], given):
+            for p in sizes:
+                if p not in taken and never_zero(o.operands[1], given - {p}):
+                    given.discard(p)
+            taken = given
+    return tuple(i for i, p in enumerate(func.params) if p in taken)
