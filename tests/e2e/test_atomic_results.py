@@ -60,7 +60,7 @@ def both(kernel: Any, args: list[Any], **how: Any) -> tuple[list[list[Any]], Any
 BLOCKS = [(1, 4), (16, 1), (24, 4), (64, 4), (64, 8)]  # and warps
 
 
-@pytest.mark.parametrize(("case", "shape"), diagonals(3, CASES, BLOCKS), ids=str)
+@pytest.mark.parametrize(("case", "shape"), diagonals(5, CASES, BLOCKS), ids=str)
 def test_all_that_hold_an_element_get_its_old_value(
     case: tuple[str, str], shape: tuple[int, int]
 ) -> None:

@@ -38,7 +38,7 @@ def compiled(case: Case, target: str = "sm_90a", **knobs: Any) -> Any:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize(
-    ("name", "target"), diagonals(2, IEEE, ["sm_80", "sm_86", "sm_89", "sm_120a"])
+    ("name", "target"), diagonals(4, IEEE, ["sm_80", "sm_86", "sm_89", "sm_120a"])
 )
 def test_every_chip_does_them_so(name: str, target: str) -> None:
     case = CASES[name]()

@@ -129,7 +129,7 @@ def run(name: str, steps: int, cut: int, knobs: dict[str, int], rest: int = 0) -
     ("name", "knobs"),
     [
         *itertools.product(CASES, ["two"]),
-        *diagonals(2, [*CASES], ["one-shallow", "uniform"]),
+        *diagonals(4, [*CASES], ["one-shallow", "uniform"]),
     ],
 )
 def test_loops(name: str, knobs: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e import kernels, road
 from tests.e2e.gemms import KNOBS
-from tests.pairwise import every
+from tests.pairwise import diagonals, every
 from warploom.ir.core import walk
 from warploom.ir.ops import smem
 from warploom.runtime.compiled import CompiledKernel
@@ -62,8 +62,7 @@ def test_two_dots_that_share_a(name: str, pad: int) -> None:
     assert compiled.schedule.specialized == (name != "uniform")
 
 
-@pytest.mark.parametrize("by_data", [False, True])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(("name", "by_data"), diagonals(2, RUNS, [False, True]))
 def test_a_dot_under_an_if(name: str, by_data: bool) -> None:
     (a, b, c), sizes = matrices(130, 70, 250, 0)
     keep = np.array([1, 0, 0, 1, 1, 0, 1, 1], np.int32)

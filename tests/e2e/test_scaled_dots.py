@@ -80,13 +80,14 @@ def fours(
 @pytest.mark.filterwarnings("ignore::warploom.errors.WarploomWarning")
 def test_wide_operands_are_decoded_in_smaller_parts() -> None:
     """The tile of Triton's tutorial 10.  All that is staged for its dots would not fit side by side."""
-    a, sa, b, sb, c, _, _, k = product(128, 256, 512, (128, 256, 256), "e2m1", "e2m1").args
+    case = product(128, 256, 512, (128, 256, 256), "e2m1", "e2m1")
+    a, sa, b, sb, c, _, _, k = case.args
     made = fours.compile_for(a, sa, b, sb, c, k, grid=(1,), BM=128, BN=256, BK=256)
     dots = [o for o in walk(made.lowered.at(Level.TILE).body) if o.kind is tile.dot]
     assert [o.operands[0].type.shape[1] for o in dots] == [32] * 8
     assert made.resources.spill_bytes < 100  # in parts of 64: 4000 with half of this K
     made.simulate(a, sa, b, sb, c, k, grid=(1,), order="late")
-    assert not product(128, 256, 512, (128, 256, 256), "e2m1", "e2m1").judge((a, sa, b, sb, c))
+    assert not case.judge((a, sa, b, sb, c))
 
 
 # What has instructions on a chip with them, all else on every third chip.
@@ -115,7 +116,7 @@ def test_a_product_is_right_and_proved(target: str, name: str) -> None:
 @without_nvrtc
 @pytest.mark.parametrize(
     ("name", "groups", "target"),
-    diagonals(2, ["mxfp8", "mxfp4", "nvfp4", "weights"], [0, 2], ["sm_90a", "sm_120a"]),
+    diagonals(4, ["mxfp8", "mxfp4", "nvfp4", "weights"], [0, 2], ["sm_90a", "sm_120a"]),
 )
 def test_tasks_and_none(name: str, groups: int, target: str) -> None:
     case = CASES[name]()
@@ -126,7 +127,7 @@ def test_tasks_and_none(name: str, groups: int, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "name"), diagonals(2, [*TARGETS], ["mxfp8", "mxfp4", "nvfp4", "weights"])
+    ("target", "name"), diagonals(4, [*TARGETS], ["mxfp8", "mxfp4", "nvfp4", "weights"])
 )
 def test_builds_have_no_problems(name: str, target: str) -> None:
     case = CASES[name]()

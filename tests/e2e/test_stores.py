@@ -121,7 +121,7 @@ def test_buffers_that_do_not_divide_the_chunks() -> None:
 @pytest.mark.parametrize(
     ("blocks", "knobs"),
     every(
-        2,
+        3,
         [
             ((128, 256, 64), {}),
             ((128, 256, 64), {"store_buffers": 1}),

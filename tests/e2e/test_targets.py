@@ -63,7 +63,7 @@ def simulated(case: Case, made: Any) -> None:
 @pytest.mark.parametrize(
     ("target", "name"),
     [
-        *diagonals(3, [t for t in OTHERS if t not in TWINS], CASES),
+        *diagonals(5, [t for t in OTHERS if t not in TWINS], CASES),
         *(
             pytest.param(t, c, marks=pytest.mark.thorough)
             for t in OTHERS

@@ -26,10 +26,10 @@ SEEDS = (
     *range(FUNCTIONS_FROM, FUNCTIONS_FROM + 50),
     *range(BATCHES_FROM, BATCHES_FROM + 50),
 )
-SCRIPTS = (*range(0, 12), *range(SIGNED_FROM, SIGNED_FROM + 8))
+SCRIPTS = (*range(0, 6), *range(SIGNED_FROM, SIGNED_FROM + 4))
 
 
-FEW = [(first, 0) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5 in (1, 2, 3)]
+FEW = [(first, 0) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5 == 1]
 MORE = [(first, 2) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5]
 
 
@@ -42,8 +42,8 @@ MORE = [(first, 2) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5]
     ],
 )
 def test_random_kernels(first: int, orders: int, tmp_path: Path) -> None:
-    """The tree in NumPy, the oracle and the simulator agree; nothing fails inside the compiler.  200 seeds
-    but in thorough tests, most of these in the latest order alone (0.37 s each)."""
+    """The tree in NumPy, the oracle and the simulator agree; nothing fails inside the compiler.  100 seeds
+    but in thorough tests, half of these in the latest order alone (0.2 s each)."""
     seeds = range(first, first + CHUNK)
     verdicts = {seed: judge(Case(draw(seed)), tmp_path, orders) for seed in seeds}
     failed = {seed: f"{v.kind}: {v.said}" for seed, v in verdicts.items() if v.failed}

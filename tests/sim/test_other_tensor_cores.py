@@ -31,6 +31,12 @@ HOPPER = {("f16", "f32"): (16, 25, 23), ("bf16", "f32"): (16, 25, 23), ("f32", "
 RTX_BLACKWELL = HOPPER | {("f8e4m3", "f32"): (32, 25, 23), ("f8e5m2", "f32"): (32, 25, 23)}
 RULES = {"sm_80": AMPERE, "sm_86": AMPERE, "sm_89": ADA, "sm_90a": HOPPER, "sm_120a": RTX_BLACKWELL}
 
+# Of a chip whose products add as those of a chip before it, the first remains.
+REPEATED = {
+    (t, d)
+    for t, first in (("sm_86", AMPERE), ("sm_89", AMPERE), ("sm_120a", HOPPER))
+    for d in [*first][1:]
+}
 SUMS = [(i, (5 * i) % 16) for i in range(16)] + [(i, (7 * i + 3) % 16) for i in range(16)]
 
 Term = tuple[Fraction, int]  # a number, and the exponent of its point
@@ -95,7 +101,12 @@ def neighbours(step: int, kept: int) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("target", "dtype", "accumulator"), [(t, *d) for t, rules in RULES.items() for d in rules]
+    ("target", "dtype", "accumulator"),
+    [
+        pytest.param(t, *d, marks=pytest.mark.thorough if (t, d) in REPEATED else ())
+        for t, rules in RULES.items()
+        for d in rules
+    ],
 )
 def test_a_product_adds_by_its_targets_rule(target: str, dtype: str, accumulator: str) -> None:
     step, kept, fraction = RULES[target][dtype, accumulator]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.pairwise import pairwise
 from warploom.layout import mma_acc, mma_operand, mma_scales, warp_grid, wgmma_acc
 from warploom.layout.fragments import atom
 
@@ -39,15 +40,16 @@ FORMS: dict[int, tuple[int, int, Formula, int, Formula]] = {
 }
 
 
-@pytest.mark.parametrize("bits", FORMS)
-@pytest.mark.parametrize(
-    ("m", "n", "warps"),
-    [(16, 8, 1), (16, 24, 1), (64, 32, 2), (32, 96, 4), (48, 40, 4), (64, 48, 8), (16, 16, 4)],
-)
-@pytest.mark.parametrize("rows_first", [False, True])
+SHAPES = [
+    (16, 8, 1), (16, 24, 1), (64, 32, 2), (32, 96, 4), (48, 40, 4), (64, 48, 8), (16, 16, 4)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bits", "shape", "rows_first"), pairwise([*FORMS], SHAPES, [False, True]))
 def test_every_instruction_has_its_elements(
-    bits: int, m: int, n: int, warps: int, rows_first: bool
+    bits: int, shape: tuple[int, int, int], rows_first: bool
 ) -> None:
+    m, n, warps = shape
     depth, a_count, a_at, b_count, b_at = FORMS[bits]
     k = 2 * depth
     rows, columns = grid = warp_grid((m, n), warps, rows_first)
