@@ -63,6 +63,23 @@ def test_loops_that_only_load_get_enough_threads() -> None:
 
 
 @pytest.mark.parametrize(
+    ("three", "four", "chosen"),
+    [
+        (build(71), build(64), 4),  # seven registers for a fourth program
+        (build(71), build(64, 8), 3),
+        (build(80), build(64), 3),  # a fifth of all
+        (build(64), build(8, 8), 3),  # four fit
+    ],
+)
+def test_one_more_program_where_it_costs_few_registers(
+    three: Build, four: Build, chosen: int
+) -> None:
+    question = OpenOccupancy(256, streams=True)
+    ctas, _ = best_occupancy(build(60), question, SM_90A, {3: three, 4: four}.__getitem__)
+    assert ctas == chosen
+
+
+@pytest.mark.parametrize(
     ("held", "wanted"), [(0, [4, 3]), (40, [4, 3]), (60, [3]), (68, [2]), (200, [2])]
 )
 def test_steps_that_load_keep_their_loads_together(held: int, wanted: list[int]) -> None:
