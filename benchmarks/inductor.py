@@ -3,16 +3,18 @@
     python -m benchmarks.inductor [--only REGEX] [--seconds 200] [--out FILE]
 
 Each compiler has processes of its own: some that compile and check the cases of `inductor_cases.py`, each a
-share, and then one that times, with what they left in the caches.  Results are compared with eager mode in
-float64, drawn numbers with the other compiler's.  `us` of a kernel: the median of the profiler's times, with
-a cold L2 cache, from its begin, or from the end of what was launched before where that is later (a kernel
-that begins early waits for it), to its end.  `graph_us`: a whole call as a CUDA graph.  One JSON object is
-printed; `summary` has the ratios, Triton's time over ours.
+share, and then one that tunes and times alone, with the kernels that they left in the caches: what was tuned
+beside others is forgotten, and `taken` says which configurations were taken.  Results are compared with eager
+mode in float64, drawn numbers with the other compiler's.  `us` of a kernel: the median of the profiler's
+times, with a cold L2 cache, in a CUDA graph, from the end of what ran before it to its end, so that waits
+count alike whether a kernel begins behind it or early, and waits itself.  `graph_us`: a whole call as a CUDA
+graph.  One JSON object is printed; `summary` has the ratios, Triton's time over ours.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import math
@@ -97,12 +99,13 @@ def _doubled(x: Any) -> Any:
 
 def timed(case: Case, compiled: Any) -> dict[str, Any]:
     """kernels: median microseconds of each by name, and how often a call launches it; us: of all of them;
-    wall_us: of a call with the host's part."""
+    wall_us: of a call with the host's part; taken: the kernels' configurations and registers."""
     import torch
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     cold = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    before_all = {id(x) for x in _tuners()}
     for _ in range(3):
         run(case, compiled, case.inputs)
     torch.cuda.synchronize()
@@ -111,39 +114,55 @@ def timed(case: Case, compiled: Any) -> dict[str, Any]:
         run(case, compiled, case.inputs)
     torch.cuda.synchronize()
     wall = (time.perf_counter() - start) / ROUNDS * 1e6
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for _ in range(ROUNDS):
+    try:
+        call = captured(case, compiled, cold).replay
+        graph_us = graphed(case, compiled, cold)
+    except Exception as error:
+        graph_us = None
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+
+        def call() -> None:
             cold.zero_()
             run(case, compiled, case.inputs)
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(ROUNDS):
+            call()
         torch.cuda.synchronize()
     times: dict[str, list[float]] = {}
     on_device = [e for e in profiled.events() if e.device_type == DeviceType.CUDA]
     before = -math.inf  # when all that was launched earlier had ended
     for event in sorted(on_device, key=lambda e: e.time_range.start):
-        began, ended = max(event.time_range.start, before), event.time_range.end
+        ended = event.time_range.end
         if event.name.startswith("triton_"):
-            times.setdefault(event.name, []).append(max(0.0, ended - began))
+            times.setdefault(event.name, []).append(max(0.0, ended - before))
         before = max(before, ended)
     kernels = {
         name: [round(statistics.median(us), 2), len(us) // ROUNDS]
         for name, us in sorted(times.items())
     }
-    try:
-        graph_us = graphed(case, compiled, cold)
-    except Exception as error:
-        graph_us = None
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    tuners = [x for x in _tuners() if id(x) not in before_all and len(x.launchers) == 1]
     return {
         "kernels": kernels,
+        "taken": {
+            x.fn.__name__: [str(x.launchers[0].config), getattr(x.launchers[0], "n_regs", None)]
+            for x in tuners
+        },
         "graph_us": graph_us,
         "us": round(sum(us * n for us, n in kernels.values()), 2),
         "wall_us": round(wall, 1),
     }
 
 
-def graphed(case: Case, compiled: Any, cold: Any) -> float:
-    """Median microseconds of a call on the GPU, captured as a CUDA graph: without the host's part, and with
-    the overlap of launches, which the profiler counts twice."""
+def _tuners() -> list[Any]:
+    """Inductor's kernels of this process: each knows the configurations that it chose among."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    return [x for x in gc.get_objects() if issubclass(type(x), CachingAutotuner)]
+
+
+def captured(case: Case, compiled: Any, cold: Any = None) -> Any:
+    """A call as a CUDA graph, behind one that clears the L2 cache where `cold` is given."""
     import torch
 
     stream = torch.cuda.Stream()
@@ -151,9 +170,21 @@ def graphed(case: Case, compiled: Any, cold: Any) -> float:
         for _ in range(2):
             run(case, compiled, case.inputs)
     torch.cuda.synchronize()
-    graph, times = torch.cuda.CUDAGraph(), []
+    graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
+        if cold is not None:
+            cold.zero_()
         run(case, compiled, case.inputs)
+    return graph
+
+
+def graphed(case: Case, compiled: Any, cold: Any) -> float:
+    """Median microseconds of a call on the GPU, captured as a CUDA graph: without the host's part, and with
+    the overlap of launches, which the profiler counts twice."""
+    import torch
+
+    times: list[float] = []
+    graph = captured(case, compiled)
     for _ in range(2 * ROUNDS):
         cold.zero_()  # meanwhile the host gets ahead: its part of a launch doesn't count
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -173,7 +204,9 @@ def cases(only: str, share: int, shares: int) -> Iterator[tuple[str, Any]]:
 def work(args: argparse.Namespace) -> None:
     """A line of JSON for each case of a share."""
     import torch
+    import torch._inductor.config
 
+    torch._inductor.config.autotune_local_cache = False  # each process tunes for itself
     follow = _Refusals(args.compiler == "warploom")
     for name, make in cases(args.only, args.share, args.shares):
         if time.time() > args.until:
