@@ -21,6 +21,7 @@ from warploom.ir.ops import task
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
 from warploom.passes.pipeline import Choice, Pass, Road, from_choice, names, rows
+from warploom.passes.placed.part_lifetimes import part_alike
 from warploom.schedule.model import Knobs, Launch, Schedule, SplitPlan, TaskPlan
 from warploom.schedule.resources import Headroom
 from warploom.target import DEFAULT, Target
@@ -59,9 +60,14 @@ class Lowered:
 
     @property
     def bare(self) -> Func:
-        """The last function without layouts: the program as a script would say it."""
-        at = next(i for i, (name, _) in enumerate(self.steps) if name == "assign_layouts")
-        return self.steps[at - 1][1]
+        """The program as a script would say it: the last function without layouts, with the barriers that
+        part_lifetimes puts once there are some."""
+        after = dict(self.steps)
+        at = [name for name, _ in self.steps].index
+        found = self.steps[at("assign_layouts") - 1][1]
+        if "part_lifetimes" not in after:
+            return found
+        return part_alike(found, self.steps[at("part_lifetimes") - 1][1], after["part_lifetimes"])
 
     @property
     def levels(self) -> dict[str, str]:

@@ -13,10 +13,7 @@ pytestmark = pytest.mark.usefixtures("without_nvrtc")
 FAMILIES = losses, layers, dynamic, experts, chunks, chunk_gradients
 CASES = {case.name: case for family in FAMILIES for case in family.cases()}
 
-# part_lifetimes puts barriers after the program that is ejected, so that the script takes more memory.
-PARTED = ("chunk-output-0",)
-
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_kernel(name: str, tmp_path: Path) -> None:
-    judging.judge(CASES[name], "auto", tmp_path, full=name not in PARTED)
+    judging.judge(CASES[name], "auto", tmp_path)

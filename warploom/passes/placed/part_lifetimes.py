@@ -20,6 +20,7 @@ needed: slots that ordinary instructions read are released behind one.
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 
 from warploom.ir import engines
 from warploom.ir.analysis import allocations_of, is_pure
@@ -52,6 +53,17 @@ def part_lifetimes(func: Func, target: Target) -> Func:
         if resident(fewer) == most:
             places = fewer
     return _parted(func, places)
+
+
+def part_alike(func: Func, before: Func, after: Func) -> Func:
+    """`func`, the program of `before` without layouts, with the barriers that make `after` of `before`."""
+    if after is before:
+        return func
+    old = set(before.body.all_ops)
+    blocks = (r for o in after.body.all_ops for r in o.regions)
+    parted = {y for r in blocks for x, y in pairwise(r.ops) if x not in old and y in old}
+    there, here = (_first_writes(f, task.phases(f)[0].regions[0]) for f in (before, func))
+    return _parted(func, [x for x, y in zip(here, there, strict=True) if y in parted])
 
 
 def _first_writes(func: Func, region: Region) -> list[Op]:
