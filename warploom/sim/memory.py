@@ -155,9 +155,14 @@ class GlobalMemory:
             address, shift = real, address - real
         for number, b in enumerate(self.buffers, 1):
             begin, size = b.data.ctypes.data, b.data.nbytes
-            inside = begin <= address < begin + size
-            if inside and b.data.dtype == dtype and (address - begin) % dtype.itemsize == 0:
+            if not begin <= address < begin + size:
+                continue
+            if b.data.dtype == dtype and (address - begin) % dtype.itemsize == 0:
                 return number, begin + shift, begin + size + shift
+            whole = begin % dtype.itemsize == size % dtype.itemsize == 0
+            if whole and self.numerics is FLOATS:  # words of smaller elements, or parts of wider ones
+                self.buffers.append(Buffer(b.name, b.data.view(dtype), 0))
+                return len(self.buffers), begin + shift, begin + size + shift
         if self._held is None and self.numerics is FLOATS:
             self._held = arrays_alive()
         held = next((h for h in self._held or () if h.begin <= address < h.end), None)
