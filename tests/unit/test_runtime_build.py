@@ -63,20 +63,32 @@ def test_loops_that_only_load_get_enough_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("three", "four", "chosen"),
+    ("threads", "streams", "found", "chosen"),
     [
-        (build(71), build(64), 4),  # seven registers for a fourth program
-        (build(71), build(64, 8), 3),
-        (build(80), build(64), 3),  # a fifth of all
-        (build(64), build(8, 8), 3),  # four fit
+        (256, True, {3: build(71), 4: build(64)}, 4),  # seven registers for a fourth program
+        (256, True, {3: build(71), 4: build(64, 8)}, 3),
+        (256, True, {3: build(80)}, 3),  # a fifth of all
+        (256, True, {3: build(64)}, 3),  # four fit
+        (1024, False, {1: build(48), 2: build(32, 4)}, 2),  # a second one, for a word that spills
+        (1024, False, {1: build(48), 2: build(32, 80)}, 1),
+        (1024, False, {1: build(60)}, 1),  # nearly half of all
+        (1024, True, {1: build(48)}, 1),  # its loads are on their way while others are used
     ],
 )
-def test_one_more_program_where_it_costs_few_registers(
-    three: Build, four: Build, chosen: int
+def test_more_programs_where_they_cost_few_registers(
+    threads: int, streams: bool, found: dict[int, Build], chosen: int
 ) -> None:
-    question = OpenOccupancy(256, streams=True)
-    ctas, _ = best_occupancy(build(60), question, SM_90A, {3: three, 4: four}.__getitem__)
+    question = OpenOccupancy(threads, streams)
+    first = build(next(iter(found.values())).registers)
+    ctas, _ = best_occupancy(first, question, SM_90A, found.__getitem__)
     assert ctas == chosen
+
+
+def test_all_threads_for_few_registers() -> None:
+    """Without loops as well: 16 programs of 128 threads have 32 registers, 12 had 35."""
+    found = {12: build(35), 16: build(32)}
+    ctas, _ = best_occupancy(build(36), OpenOccupancy(128, False), SM_90A, found.__getitem__)
+    assert ctas == 16
 
 
 @pytest.mark.parametrize(

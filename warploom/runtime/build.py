@@ -45,9 +45,12 @@ FAR_OVER = 1.4
 # columns with 48 a thread wait for each load in turn, with 80 they have all on their way
 # (docs/log/2026-11-21-occupancy-and-registers.md).
 ENOUGH_THREADS = 768
-# Of the registers found then, what one more program has to leave a thread: with 64 for 71 all loads are still
-# issued first, and 1024 programs run in two waves, not three.
+# Of the registers found, what more programs have to leave a thread: with 64 for 71 all loads are still issued
+# first, and 1024 programs run in two waves, not three.  A program that has the multiprocessor to itself
+# leaves it idle while its threads wait (unless loops only load): a second one may cost more, and some bytes.
 NEARLY_ALL = 7 / 8
+FOR_A_SECOND = 5 / 8
+FEW_BYTES = 16
 # Registers of a thread that one more program may cost where threads wait for each other: it hides waits.
 FEWEST_REGISTERS = 40
 # Threads of a multiprocessor that have to remain where registers are given to what a loop loads, and the
@@ -329,10 +332,13 @@ def best_occupancy(
         tried.append((n, again(n)))
         if not tried[-1][1].spill_bytes:
             break
-    if tried and asked.streams and (n := _one_more(*tried[-1], asked.threads, target)):
-        tried.insert(0, (n, again(n)))
     every = [*tried, (None, first)]
     ctas, best = min(every, key=lambda found: found[1].spill_bytes)
+    settled = not ctas or asked.steps or asked.dots or best.spill_bytes
+    if not settled and (more := _cheap_more(best.registers, asked, target)):
+        every.append((more, again(more)))
+        if every[-1][1].spill_bytes <= (FEW_BYTES if more == 2 and not asked.streams else 0):
+            ctas, best = every[-1]
     best = replace(
         best,
         seconds=sum(b.seconds for _, b in every),
@@ -347,19 +353,26 @@ def _of_most_registers(asked: OpenOccupancy, file: Registers) -> int:
     return max(1, file.per_sm // (asked.threads * (file.per_thread + 1)))
 
 
-def _one_more(n: int | None, found: nvrtc.Build, threads: int, target: Target) -> int | None:
-    """The number of CTAs behind n, where that costs few of the registers found."""
-    more, file = (n or 0) + 1, target.registers
-    left = file.per_sm // (more * threads) // file.unit * file.unit
-    fits = more * threads <= target.grid.threads_per_sm and not found.spill_bytes
-    return more if fits and NEARLY_ALL * found.registers <= left < found.registers else None
+def _cheap_more(registers: int, asked: OpenOccupancy, target: Target) -> int | None:
+    """More CTAs than these registers allow, where that costs few of them, or where they allow but one."""
+    file, threads = target.registers, asked.threads
+    most = target.grid.threads_per_sm // threads
+    units = -(-registers // file.unit)
+    fit = min(file.per_sm // (units * file.unit * threads), most)
+    left, alone = (units - 1) * file.unit, fit == 1 and not asked.streams
+    if alone:
+        left = min(left, file.per_sm // (2 * threads) // file.unit * file.unit)
+    if not left or left < (FOR_A_SECOND if alone else NEARLY_ALL) * registers:
+        return None
+    more = min(file.per_sm // (left * threads), most)
+    return more if more > fit else None
 
 
 def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> list[int]:
     """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
-    only load no more than make ENOUGH_THREADS (and one if it is cheap: `_one_more`); else first one more, and
-    half as many at last where ptxas spilled to save registers. Loops that load and in which threads wait for
-    each other get the registers that tiles are estimated to take, while FEWEST_THREADS remain: else what
+    only load no more than make ENOUGH_THREADS (and more that are cheap: `_cheap_more`); else first one more,
+    and half as many at last where ptxas spilled to save registers. Loops that load and in which threads wait
+    for each other get the registers that tiles are estimated to take, while FEWEST_THREADS remain: else what
     could be on its way at once comes in turns, step by step. None where it found the registers for as many
     threads as there can be. Of kernels of dots ptxas is asked only where it spills without need: at times it
     takes a few registers of those that it may, and keeps whole accumulators in memory."""
