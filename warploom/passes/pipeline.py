@@ -57,6 +57,7 @@ from warploom.passes.warp.order_atomics import ATOMICS, order_atomics
 from warploom.passes.warp.partition_code import partition_code
 from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
+from warploom.passes.warp.prefetch_beside_rings import prefetch_beside_rings
 from warploom.passes.warp.sink_loads import sink_loads
 from warploom.passes.warp.slice_gathers import has_gathers, slice_gathers
 from warploom.passes.warp.specialize_stores import specialize_stores
@@ -249,6 +250,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _asked(specialize_stores, Level.WARP, lambda s: any(p.by_task for p in s.stores)),
     _asked(partition_copies, Level.WARP, lambda s: _uniform(s) and s.tasks[0].replicas > 1),
     _asked(fuse_tasks, Level.WARP, _uniform),
+    _asked(prefetch_beside_rings, Level.WARP, lambda s: any(p.beside_rings for p in s.pipelines)),
     _row(broadcast_scalars, Level.WARP),
     replace(_canonical(Level.WARP, lambda f, schedule: schedule is None), entry=True),
     _row(merge_elects, Level.WARP),

@@ -316,7 +316,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     in_rings = {i for c in channels for i in c.all_items}
     running = prefetch.plans(context, in_rings) if not specialized and replicas == 1 else ()
     elsewhere = {o.id for o in context.ops if o.loads and assign[o.id] != (tasks[0].name,)}
-    soon = prefetch.early_between_dots(context, in_rings | elsewhere)
+    soon = prefetch.early_between_dots(context, in_rings | elsewhere, running)
     late = any(c.depth > 1 for c in channels)
     if any(partition.unit(o).is_async for o in context.dots):
         released = "the slot of the step before is released while the next step runs"

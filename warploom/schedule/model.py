@@ -268,6 +268,7 @@ class PipelinePlan:
     split: an `if` that goes one way up to some iteration and the other way from there on, as where only
     the last blocks are masked: the loop is cut there into two without the branch.  Or a `select` whose mask
     lets all through in one of the two.  Empty: none.
+    beside_rings: loads of stage 0 wait in registers in a loop of dots, which rings feed as well.
     """
 
     loop: str
@@ -275,6 +276,7 @@ class PipelinePlan:
     eighths: int = 0
     ping_pong: bool = False
     split: str = ""
+    beside_rings: bool = False
 
     def in_stage(self, n: int) -> tuple[str, ...]:
         return tuple(op for op, stage in self.stages if stage == n)

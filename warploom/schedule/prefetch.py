@@ -7,7 +7,7 @@ step of it costs four synchronizations (a slot's release and its two waits, the 
 keep other programs from the multiprocessor, which would hide the wait for memory as well.
 
 In a uniform kernel with dots loads are prefetched in loops that multiply nothing and read no ring; in loops
-of dots small ones are hoisted.
+of dots small ones are hoisted, and prefetched where a lone warp waits for them.
 
 A row of numbers feeds no instruction that reads shared memory, so no ring carries it.  But where threads
 combine what they loaded (a reduction has barriers in it), nobody loads while all wait; and the C compiler
@@ -43,6 +43,7 @@ from warploom.schedule.model import ChannelPlan, PipelinePlan
 # 2048 has.
 BUDGET = 48
 NOT_WAITED = 32  # the same in a loop where no thread waits for others
+LONE = 16  # the same in a lone warp's loop of dots, each of whose operands may repeat a row in many threads
 # Bytes of tiles that a block issues early.  More is no gain: layer norms that had their weights early (64
 # bytes a thread) ran 9 to 20 % longer, as fewer programs fit beside each other, and those hide the wait.
 HELD = 8
@@ -51,18 +52,20 @@ _HARMLESS = (control.assume, control.device_assert, control.device_print)
 
 
 def plans(context: Context, in_rings: Collection[str] = ()) -> tuple[PipelinePlan, ...]:
-    """The loads that run ahead in each loop that nothing is looped in, nor multiplied.  in_rings: those that
-    registers don't bring."""
+    """The loads that run ahead in each loop that nothing is looped in, nor multiplied but by a lone warp.
+    in_rings: those that registers don't bring."""
     found = []
     for loop in context.ops:
         if loop.kind is not control.for_:
             continue
-        if any(o.kind is tile.dot or o.id in in_rings for o in loop.all_ops):
+        dots = multiplies(loop)
+        if not dots and any(o.id in in_rings for o in loop.all_ops):
             continue
         asked, budget = _asked(context, loop)
         if asked < 1:
             continue
-        loads = [o for o in loop.regions[0].ops if _movable(context, o, loop)]
+        ops = [o for o in loop.regions[0].ops if o.id not in in_rings]
+        loads = [o for o in ops if _movable(context, o, loop)]
         if not loads or not _only_loads(loop):
             continue
         each = sum(_bytes(o, context) for o in loads)
@@ -77,13 +80,20 @@ def plans(context: Context, in_rings: Collection[str] = ()) -> tuple[PipelinePla
         why = "what they bring waits in registers while this iteration computes"
         context.because(loop.id, f"{named(loads)} run {iterations} ahead", why)
         stages = ((o.id, 0 if o in loads else n) for o in loop.regions[0].ops[:-1])
-        found.append(PipelinePlan(loop.id, tuple(stages)))
+        found.append(PipelinePlan(loop.id, tuple(stages), beside_rings=dots))
     return tuple(found)
+
+
+def multiplies(loop: Op) -> bool:
+    """Stands a dot in the loop?"""
+    return any(o.kind is tile.dot for o in loop.all_ops)
 
 
 def _asked(context: Context, loop: Op) -> tuple[int, int]:
     """How many iterations the loads of a loop should run ahead, and the bytes of registers they may take."""
     own = loop.attrs.get("num_stages")
+    if multiplies(loop):  # other warps would run while one waits
+        return int(context.knobs.num_warps == 1 and own != 1), LONE
     if own is not None and loop in context.hints.loops:
         return int(own) - 1, BUDGET
     ops = loop.regions[0].ops
@@ -108,7 +118,7 @@ def _orders(o: Op) -> bool:
 def _movable(context: Context, o: Op, loop: Op) -> bool:
     """May load o be issued iterations ahead: is its place computed from the loop's index alone, and its
     memory not written?"""
-    mine = _passes(context, o) and isinstance(o.result.type, Tile)
+    mine = _passes(context, o) and (isinstance(o.result.type, Tile) or multiplies(loop))
     return mine and place_of(loop.regions[0], o.operands) is not None
 
 
@@ -141,9 +151,13 @@ def early(context: Context) -> tuple[str, ...]:
     return _told_early(context, [_early(context, block, waits) for block in blocks.values()])
 
 
-def early_between_dots(context: Context, elsewhere: Collection[str]) -> tuple[str, ...]:
+def early_between_dots(
+    context: Context, elsewhere: Collection[str], running: Sequence[PipelinePlan]
+) -> tuple[str, ...]:
     """Likewise in loops of dots: what a step loads into registers is on its way under all of its dots, and
-    under the waits for its rings.  elsewhere: loads that rings bring, or other tasks make."""
+    under the waits for its rings.  elsewhere: loads that rings bring, or other tasks make; running: those
+    that run an iteration ahead."""
+    elsewhere = {*elsewhere, *(i for p in running for i in p.in_stage(0))}
 
     def meets(o: Op) -> bool:
         return o.kind is tile.dot or o.id in elsewhere or o.stores or waits(o)

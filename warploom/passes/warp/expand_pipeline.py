@@ -9,7 +9,8 @@ stand beside the ops that the schedule names:
 
 - in_flight_dots.py: sums of dots, in flight while the next iteration issues its own;
 - overlapped_dots.py: a consumer whose dots wait for each other (attention), and its producer's loads;
-- prefetched_loads.py: loads of a kernel without dots, which wait in registers.
+- prefetched_loads.py: loads of a loop without dots, which wait in registers (of one with dots:
+  prefetch_beside_rings, when rings' loads are in their places).
 
 The first of them, a sum that one dot adds to:
 
@@ -114,7 +115,7 @@ class _Task:
         if o.id in late:
             loads = ProducerLoop(o, late[o.id]) if late[o.id] else None
             return loads if loads and not loads.tangled else None
-        return PrefetchedLoop(o, plan)
+        return None if plan.beside_rings else PrefetchedLoop(o, plan)
 
     def remainder(self, o: Op) -> Op:
         """What is left of a loop, which passes its turns on: one an iteration but the first."""
