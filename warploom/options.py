@@ -12,7 +12,7 @@
 | WARPLOOM_CHECK | 0, 1, strict | check explicit kernels before a launch; strict: refuse *not proved* |
 | WARPLOOM_TRACEBACK | 0, 1 | a user's mistake is told with the compiler's frames, too |
 | WARPLOOM_AS_TRITON | 0, 1 | `import triton` and `import tilus` give warploom's (docs/triton.md) |
-| WARPLOOM_MAX_TRIPS | `1000000` … | iterations that a `while` may run for on the CPU (default: 100000) |
+| WARPLOOM_MAX_TRIPS | `1000000` … | iterations of a `while` on the CPU (default: 100000); `for`s: 100 times |
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ D = TypeVar("D")
 PREFIX = "WARPLOOM_"
 CACHE_SIZE = 2 << 30  # bytes, where nothing is said
 MAX_TRIPS = 100_000
+FOR_TRIPS = 100  # times as many iterations may the `for`s of a program have in all
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 

@@ -188,6 +188,42 @@ def waiting(flags):
     tl.atomic_add(flags, 1)
 
 
+@wl.jit
+def counted(out, n, m):
+    total = 0
+    for _ in range(n):
+        for _i in range(-m, m):
+            total += 1
+    tl.store(out, total)
+
+
+@pytest.mark.parametrize("way", ["oracle", "simulator", "timeline", "check"])
+@pytest.mark.parametrize(("n", "m"), [(1, 2**40), (2**62, 2**62), (2**40, 15)])
+def test_a_for_of_so_many_iterations_is_an_error(
+    way: str, n: int, m: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone or together; a check doesn't run them."""
+    monkeypatch.setenv("WARPLOOM_MAX_TRIPS", "10")
+    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+    out = np.zeros(1, np.int64)
+
+    def run(*args: Any) -> Any:
+        if way == "oracle":
+            return counted[(1,)](*args)
+        compiled = counted.compile_for(*args, grid=(1,))
+        ways = {"simulator": "simulate", "timeline": "timeline", "check": "check"}
+        return getattr(compiled, ways[way])(*args, grid=(1,))
+
+    run(out, 1, 16)
+    run(out, 16, 15)
+    if way == "check":
+        assert "0 of 1 programs were run as they are" in str(run(out, n, m))
+        return
+    with pytest.raises(StepLimit, match="those of the program are more than 1,000 in all") as e:
+        run(out, n, m)
+    assert e.value.loc is not None and "WARPLOOM_MAX_TRIPS" in (e.value.help or "")
+
+
 @pytest.mark.parametrize("way", ["oracle", "simulator", "algebra", "timeline"])
 def test_a_while_that_never_ends_is_an_error(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU nobody else could end it; the limit can be raised."""

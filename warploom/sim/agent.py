@@ -82,6 +82,7 @@ class Agent:
         self.time = 0.0
         self.is_solo = False  # inside elect
         self.loops: Loops = ()
+        self.trips = 0  # of all `for`s so far
         self.iterations: tuple[tuple[Op, int], ...] = ()  # of each loop around it the iteration
         self.block: Block | None = None
         self.is_done = False

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warploom.ir.core import Op
-from warploom.options import MAX_TRIPS
+from warploom.options import FOR_TRIPS, MAX_TRIPS
 from warploom.sim.shared import Place
 
 
@@ -49,6 +49,7 @@ class Engine:
         self.serial = 0
         self.tick = 0  # the scheduler's
         self.max_iterations = MAX_TRIPS  # of a `while`, which may take no step of the scheduler
+        self.max_counted = FOR_TRIPS * MAX_TRIPS  # of all `for`s of an agent
         self.max_trips: int | None = None  # of any loop
 
     def issue(self, kind: str, run: Callable[[], None], time: float, lane: Lane) -> Action:

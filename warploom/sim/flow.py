@@ -6,7 +6,7 @@ from typing import Any
 
 from warploom.ir.core import Op
 from warploom.sim.agent import Agent
-from warploom.sim.report import NeedsData, SimError, TripLimit, endless
+from warploom.sim.report import NeedsData, TripLimit, endless, too_many, trips_of
 from warploom.sim.translate import called
 
 MAX_SPINS = 1_000  # that a run without data waits for a word, of another program perhaps
@@ -16,14 +16,14 @@ MAX_SPINS = 1_000  # that a run without data waits for a word, of another progra
 def iterations_of(a: Agent, o: Op, lo: Any, hi: Any, by: Any) -> range:
     """The numbers that a loop counts."""
     first, stop, stride = a.numbers((lo, hi, by))
-    if stride <= 0:
-        raise SimError("loop-step", f"a loop's step is positive, not {stride}", o.loc)
-    iterations = range(first, stop, stride)
-    most = a.cta.engine.max_trips
-    if most is not None:
-        _limit_trips(o, len(iterations), most)
-    a.cta.report.trips.setdefault(o, set()).add(len(iterations))
-    return iterations
+    trips, engine = trips_of(o, first, stop, stride), a.cta.engine
+    if engine.max_trips is not None:
+        _limit_trips(o, trips, engine.max_trips)
+    a.trips += trips
+    if a.trips > engine.max_counted:
+        raise too_many(o, trips, engine.max_counted)
+    a.cta.report.trips.setdefault(o, set()).add(trips)
+    return range(first, stop, stride)
 
 
 @called

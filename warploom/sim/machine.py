@@ -161,6 +161,7 @@ class Machine:
         going, engine, most = self.going, self.engine, scheduler.max_steps
         engine.max_trips = scheduler.max_trips
         engine.max_iterations = options.get().max_trips if most is None else most
+        engine.max_counted = options.FOR_TRIPS * engine.max_iterations
         for program in self.programs:
             self._begin(program)
         while True:  # a step of an agent or an engine

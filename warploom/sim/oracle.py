@@ -28,7 +28,7 @@ from warploom.sim.evaluate import PURE, entering
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
-from warploom.sim.report import ProtocolError, SimError, endless
+from warploom.sim.report import ProtocolError, SimError, endless, too_many, trips_of
 from warploom.sim.undefined import Divisions, Undefined
 
 
@@ -190,6 +190,7 @@ class _Program:
     replicas: Mapping[str, int]
     shared: _ProgramState
     max_trips: int
+    trips: int = 0  # of all `for`s so far
 
     def region(self, region: Region) -> tuple[Any, ...]:
         """Runs a region whose parameters are already bound; gives what it yields."""
@@ -246,10 +247,12 @@ def _single(out: tuple[Any, ...]) -> Any:
 def _for(p: _Program, o: Op, lo: Any, hi: Any, step: Any, *init: Any) -> Any:
     (body,) = o.regions
     number = dtype_of(o.operands[0].type).numpy.type
-    if step <= 0:
-        raise SimError("loop-step", f"a loop's step is positive, not {step}", o.loc)
-    carried = init
-    for i in range(int(lo), int(hi), int(step)):
+    carried, (first, stop, stride) = init, map(int, (lo, hi, step))
+    trips, most = trips_of(o, first, stop, stride), options.FOR_TRIPS * p.max_trips
+    p.trips += trips
+    if p.trips > most:
+        raise too_many(o, trips, most)
+    for i in range(first, stop, stride):
         p.env.update(zip(body.params, (number(i), *carried), strict=True))
         carried = p.region(body)
     return _single(carried)

@@ -38,7 +38,7 @@ from warploom.sim.flow import is_true
 from warploom.sim.machine import Phases
 from warploom.sim.memory import bind, grid_of
 from warploom.sim.outline import Forced, Outline, asked_without_data
-from warploom.sim.report import NeedsData, SimError, SimReport
+from warploom.sim.report import NeedsData, SimError, SimReport, trips_of
 from warploom.sim.shared import Place
 from warploom.sim.state import Program, Settings
 from warploom.sim.translate import Line
@@ -216,7 +216,7 @@ class _Told(Outline):
 
         def run(a: Agent, o: Op, whole: Part, *values: Any) -> Steps:
             first, stop, stride = a.numbers(values[:3])
-            self._tell(o, 0, 2, a, o, len(range(first, stop, max(stride, 1))))
+            self._tell(o, 0, 2, a, o, trips_of(o, first, stop, stride))
             if asked is None:
                 return whole()
             coming = *[values[i] for i in at], *where(a)
@@ -376,6 +376,7 @@ class Paths:
         ids = number % x, number // x % y, number // (x * y)
         engine = Engine()
         engine.max_iterations = MAX_LENGTH
+        engine.max_counted = 10 * MAX_LENGTH
         program = Program(
             self.func, memory, params, ids, sizes, number, self._settings, engine, report, _unseen,
             self._told,

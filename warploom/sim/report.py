@@ -15,6 +15,7 @@ import numpy as np
 
 from warploom.errors import ReportedError
 from warploom.ir.core import Op
+from warploom.options import FOR_TRIPS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -94,6 +95,24 @@ def endless(o: Op, most: int) -> StepLimit:
         o.loc,
         help="if it ends later, set WARPLOOM_MAX_TRIPS to more; one that waits for another program never "
         "ends here: without a GPU each program runs to its end before the next one begins",
+    )
+
+
+def trips_of(o: Op, first: int, stop: int, step: int) -> int:
+    """The iterations of a `for`."""
+    if step <= 0:
+        raise SimError("loop-step", f"a loop's step is positive, not {step}", o.loc)
+    return max(0, -((first - stop) // step))
+
+
+def too_many(o: Op, trips: int, most: int) -> StepLimit:
+    """What is said of a `for` with which a program has more iterations than it may."""
+    return StepLimit(
+        "step-limit",
+        f"a loop of {trips:,} iterations: those of the program are more than {most:,} in all",
+        o.loc,
+        help="if that is meant, set WARPLOOM_MAX_TRIPS to more: without a GPU a program's `for` loops may "
+        f"have {FOR_TRIPS} times as many iterations in all",
     )
 
 
