@@ -69,6 +69,7 @@ def test_loops_that_only_load_get_enough_threads() -> None:
         (256, True, {3: build(71), 4: build(64, 8)}, 3),
         (256, True, {3: build(80)}, 3),  # a fifth of all
         (256, True, {3: build(64)}, 3),  # four fit
+        (128, True, {6: build(72)}, 6),  # seven fit: an eighth is not worth a build
         (1024, False, {1: build(48), 2: build(32, 4)}, 2),  # a second one, for a word that spills
         (1024, False, {1: build(48), 2: build(32, 80)}, 1),
         (1024, False, {1: build(60)}, 1),  # nearly half of all

@@ -48,7 +48,9 @@ ENOUGH_THREADS = 768
 # Of the registers found, what more programs have to leave a thread: with 64 for 71 all loads are still issued
 # first, and 1024 programs run in two waves, not three.  A program that has the multiprocessor to itself
 # leaves it idle while its threads wait (unless loops only load): a second one may cost more, and some bytes.
+# Fewer than a quarter more are not worth a build.
 NEARLY_ALL = 7 / 8
+WORTH_A_BUILD = 5 / 4
 FOR_A_SECOND = 5 / 8
 FEW_BYTES = 16
 # Registers of a thread that one more program may cost where threads wait for each other: it hides waits.
@@ -365,7 +367,7 @@ def _cheap_more(registers: int, asked: OpenOccupancy, target: Target) -> int | N
     if not left or left < (FOR_A_SECOND if alone else NEARLY_ALL) * registers:
         return None
     more = min(file.per_sm // (left * threads), most)
-    return more if more > fit else None
+    return more if more >= WORTH_A_BUILD * fit else None
 
 
 def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> list[int]:
