@@ -297,6 +297,16 @@ def test_a_difference_where_a_comparison_holds(way: str) -> None:
     assert page.facts().interval(v).low == 0
 
 
+def test_a_constant_is_known_before_what_is_compared_with_it() -> None:
+    """What the assumption is about follows from the maximum, which has the same constant."""
+    page = Page(nonnegative=())
+    zero = page.c(0)
+    v = arith.maximum(page.b, page.m, zero)
+    w = arith.idiv(page.b, v, page.c(8))
+    control.assume(page.b, arith.ge(page.b, w, zero))
+    assert page.facts().interval(v).low == page.facts().interval(w).low == 0
+
+
 def test_promises_count_where_the_value_is_made() -> None:
     page = Page()
     v, w = arith.add(page.b, page.m, page.c(1)), arith.add(page.b, page.m, page.c(2))

@@ -212,8 +212,8 @@ class Facts:
     def _operand(self, v: Value, o: Op, look: Look) -> Interval | None:
         """What is known of an operand where op o is run."""
         found = _interval(look(v))
-        if self.scope is None:
-            return found
+        if self.scope is None or (found is not None and found.constant is not None):
+            return found  # a constant is known whatever it is compared with
         for order in self.scope.holding(o).get(v, ()):
             other = _interval(look(order.high if order.low is v else order.low))
             found = found and other and _beside(v, found, order, other)
