@@ -65,6 +65,32 @@ def test_parts_are_added_in_the_order_of_ranks() -> None:
     np.testing.assert_allclose(results[3], results[0], rtol=1e-5, atol=1e-4)
 
 
+@wl.jit
+def counted(a_ptr, b_ptr, c_ptr, K):
+    """What the loop counts beside its sum is used after it."""
+    r = tl.arange(0, 64)
+    acc, done = tl.zeros((64, 64), dtype=tl.float32), 2
+    for k in range(0, K, 64):
+        a = tl.load(a_ptr + r[:, None] * K + (k + r)[None, :])
+        b = tl.load(b_ptr + (k + r)[:, None] * 64 + r[None, :])
+        acc = tl.dot(a, b, acc)
+        done += 3
+    tl.store(c_ptr + r[:, None] * 64 + r[None, :], acc + done)
+
+
+@pytest.mark.parametrize("split", [2, 8])
+@pytest.mark.parametrize("steps", [5, 0])
+def test_a_count_is_that_of_all_iterations(split: Any, steps: int) -> None:
+    a, b, c = (
+        np.ones((64, 64 * steps), BF16),
+        np.ones((64 * steps, 64), BF16),
+        np.zeros((64, 64), np.float32),
+    )
+    made = counted.compile_for(a, b, c, 64 * steps, grid=(1,), split_k=split)
+    made.simulate(a, b, c, 64 * steps, grid=(1,))
+    assert (c == 64 * steps + 2 + 3 * steps).all()
+
+
 # ---- by themselves
 
 

@@ -41,7 +41,11 @@ def split_reduction(func: Func, cluster: ClusterPlan, target: Target) -> Func:
     b.ops.extend(func.body.ops[:at])
     rank = cta_rank(b, hint="cta")
     first = arith.eq(b, rank, build.const(b, 0), hint="first")
-    env = _shared_loop(b, found, structure, cluster.ctas, rank, first)
+    env = part_of_loop(b, found, structure, rank, build.const(b, cluster.ctas), first)
+    for i in found.sums:
+        v = found.loop.results[i]
+        if structure.users.get(v):
+            env[v] = cluster_sum(b, env[v], hint=v.hint)
     rest = substitute(Region((), func.body.ops[at + 1 :]), env)
     build.if_(b, first, lambda inner: inner.ops.extend(rest.ops[:-1]))
     control.yield_(b)
@@ -49,40 +53,42 @@ def split_reduction(func: Func, cluster: ClusterPlan, target: Target) -> Func:
     return func.with_(body=body, attrs={**func.attrs, "cluster": (cluster.ctas, 1, 1)})
 
 
-def _shared_loop(
-    b: Builder, found: Reduction, structure: Structure, ctas: int, rank: Value, first: Value
+def part_of_loop(
+    b: Builder, found: Reduction, structure: Structure, part: Value, parts: Value, first: Value
 ) -> dict[Value, Value]:
-    """A CTA's part of the loop; gives what stands for the loop's results behind it."""
+    """One of so many parts of the loop; gives what stands for the loop's results after it: of sums this
+    part's.  first: is it part 0?"""
     loop = found.loop
     lo, hi, by = loop.operands[:3]
     number = dtype_of(lo.type)
-    one, n = build.const(b, 1, number), build.const(b, ctas, number)
-    mine = rank if number == i32 else arith.cast(b, rank, dtype=number)
+    one = build.const(b, 1, number)
+    mine, n = (v if number == i32 else arith.cast(b, v, dtype=number) for v in (part, parts))
 
     above = arith.add(b, arith.sub(b, hi, lo), arith.sub(b, by, one))
     steps = arith.idiv(b, above, by, hint="steps")
 
-    def part(of: Value) -> Value:
-        """The iterations before those of a CTA: all have some where there are as many."""
+    def share(of: Value) -> Value:
+        """The iterations before those of a part: all have some where there are as many."""
         return arith.idiv(b, arith.mul(b, of, steps), n, hint="before")
 
     def bound(before: Value, hint: str) -> Value:
         return arith.add(b, lo, arith.mul(b, before, by), hint=hint)
 
-    before = part(mine)
-    start, end = bound(before, "start"), bound(part(arith.add(b, mine, one)), "end")
+    before = share(mine)
+    start, end = bound(before, "start"), bound(share(arith.add(b, mine, one)), "end")
     init = list(loop.operands[3:])
+    results = tuple(Value(v.type, v.hint) for v in loop.results)
+    env = dict(zip(loop.results, results, strict=True))
     for i in found.sums:
         if not build.is_zero(init[i], structure.maker):
             init[i] = _only_first(b, init[i], first)
     for i, o in found.growing:
-        init[i] = _grown(b, o, loop.regions[0].params[1 + i], init[i], before)
-    results = tuple(Value(v.type, v.hint) for v in loop.results)
-    b.append(loop.with_(operands=(start, end, by, *init), results=results))
-    env = dict(zip(loop.results, results, strict=True))
-    for i in found.sums:
+        param = loop.regions[0].params[1 + i]
         if structure.users.get(loop.results[i]):
-            env[loop.results[i]] = cluster_sum(b, results[i], hint=results[i].hint)
+            all_steps = arith.maximum(b, steps, build.const(b, 0, number))
+            env[loop.results[i]] = _grown(b, o, param, init[i], all_steps)
+        init[i] = _grown(b, o, param, init[i], before)
+    b.append(loop.with_(operands=(start, end, by, *init), results=results))
     return env
 
 
