@@ -16,9 +16,11 @@ from corpus.arrays import array as array
 from corpus.arrays import filled as filled
 from tests.orders import ORDERS as ORDERS
 from tests.orders import default_orders as default_orders
-from warploom.ir.core import SEQUENTIAL, Level
+from warploom.ir.core import SEQUENTIAL, Func, Level
 from warploom.runtime.args import fields_of
 from warploom.runtime.compiled import CompiledKernel
+from warploom.runtime.launch import grid_sizes
+from warploom.runtime.workspace import with_programs
 from warploom.sim.machine import simulate
 from warploom.sim.oracle import run
 
@@ -100,11 +102,21 @@ def _runs(compiled: CompiledKernel) -> list[tuple[str, Callable[[list[Any], Any]
     """What every step of the road that can be run does to arguments."""
     steps = compiled.lowered.steps
     found: list[tuple[str, Callable[[list[Any], Any], Any]]] = [
-        (f"after {name}", partial(run, func))
+        (f"after {name}", partial(_run, run, func))
         for (_, before), (name, func) in itertools.pairwise(steps)
         if func.level in SEQUENTIAL and func is not before
     ]
-    return [*found, ("WARP", partial(simulate, compiled.lowered.at(Level.WARP), seed=2))]
+    return [
+        *found,
+        ("WARP", partial(_run, partial(simulate, seed=2), compiled.lowered.at(Level.WARP))),
+    ]
+
+
+def _run(how: Callable[..., Any], func: Func, values: list[Any], grid: Any) -> Any:
+    """A run of a step, with what it asks for beside the caller's arguments."""
+    fields = [f for a in values for f in fields_of("", a)]
+    given, ctas = with_programs(func, fields, grid_sizes(grid))
+    return how(func, [f.on_host for f in given], ctas)
 
 
 def _on_host(args: Sequence[Any]) -> list[Any]:

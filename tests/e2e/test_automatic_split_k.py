@@ -78,7 +78,7 @@ def counted(a_ptr, b_ptr, c_ptr, K):
     tl.store(c_ptr + r[:, None] * 64 + r[None, :], acc + done)
 
 
-@pytest.mark.parametrize("split", [2, 8])
+@pytest.mark.parametrize("split", [2, 8, "last_wave"])
 @pytest.mark.parametrize("steps", [5, 0])
 def test_a_count_is_that_of_all_iterations(split: Any, steps: int) -> None:
     a, b, c = (
@@ -183,6 +183,8 @@ REFUSED = {
     "scaled": ({"SCALED": True, "STORES": False}, "which is no sum of tiles and grows by no fixed amount"),
     "stores": ({"SCALED": False, "STORES": True}, "it does more there than load and compute"),
     "three": ({"SCALED": False, "STORES": False, "split_k": 3}, "are 1, 2, 4 or 8"),
+    "scaled, in the last wave": ({"SCALED": True, "STORES": False, "split_k": "last_wave"}, "which is no sum of tiles"),
+    "stores, in the last wave": ({"SCALED": False, "STORES": True, "split_k": "last_wave"}, "it does more there than"),
     "num_ctas": ({"SCALED": False, "STORES": False, "num_ctas": 2}, "num_ctas=2 divides the program already"),
 }  # fmt: skip
 

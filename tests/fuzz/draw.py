@@ -35,6 +35,7 @@ ODD_WARPS_FROM = 300_000  # likewise: numbers of warps beside a dot that are no 
 SHARED_FROM = (
     400_000  # likewise: split_k is for loops drawn to be shared, and reads go by addresses
 )
+LAST_WAVE_FROM = 600_000  # likewise: programs of the last wave whose iterations CTAs share
 BLOCKS = 4  # the most that a loop's index times its step goes through, in blocks of an array
 
 
@@ -198,6 +199,8 @@ class Draw(Expressions):
         if is_split:
             k.pop("num_ctas", None)
             k["split_k"] = r.choice([2, 4, 8])
+            if self.seed >= LAST_WAVE_FROM and self.maybe(0.4):
+                k["split_k"] = "last_wave"
 
     # ---- what statements are built with
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from corpus import split_k
+from corpus.case import Case
 from corpus.plain import matmul
 from tests.e2e.corpus.judging import arrays, copies
 from tests.gpu.probe import needs_gpu
@@ -21,7 +22,11 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize("name", split_k.CASES)
 def test_every_case_is_right(name: str) -> None:
-    case = split_k.made(name)
+    right_on_exact_data(split_k.made(name))
+
+
+def right_on_exact_data(case: Case) -> None:
+    """Launches a case some times, and judges each."""
     for _ in range(5):
         given = copies(case.args)
         moved = [on_device(x) for x in given]

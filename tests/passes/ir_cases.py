@@ -31,6 +31,9 @@ from warploom.ir.types import DTYPES
 from warploom.ir.verify import verify
 from warploom.passes.pipeline import PIPELINE, Pass, Road
 from warploom.passes.placed.place_grid_wait import place_grid_wait
+from warploom.runtime.args import fields_of
+from warploom.runtime.launch import grid_sizes
+from warploom.runtime.workspace import with_programs
 from warploom.schedule.model import ClusterPlan, Schedule, SplitPlan
 from warploom.sim.machine import simulate
 from warploom.sim.oracle import run
@@ -116,10 +119,13 @@ def computed(func: Func, told: list[Any], order: str, track: bool = True) -> lis
             given.append(numbers.astype(DTYPES[dtype].numpy))
         else:
             given.append(arg)
+    fields = [f for x in given for f in fields_of("", x)]
+    fields, ctas = with_programs(func, fields, grid_sizes(grid))
+    values = [f.on_host for f in fields]
     if func.level in SEQUENTIAL:
-        run(func, given, tuple(grid))
+        run(func, values, ctas)
     else:
-        simulate(func, given, tuple(grid), order=order, seed=1, track=track)
+        simulate(func, values, ctas, order=order, seed=1, track=track)
     return [a for a in given if isinstance(a, np.ndarray)]
 
 

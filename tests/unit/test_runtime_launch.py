@@ -20,10 +20,18 @@ from warploom.errors import LaunchError
 from warploom.ir.core import Fact
 from warploom.ir.parser import parse_func
 from warploom.ir.types import DTYPES
+from warploom.runtime import workspace
 from warploom.runtime.args import Spec
 from warploom.runtime.dtypes import ELEMENTS
 from warploom.runtime.launch import CudaDriver, LoadedKernel
-from warploom.runtime.plan import BlockLayout, LaunchPlan, MapParam, ScalarParam, make_binder
+from warploom.runtime.plan import (
+    BlockLayout,
+    LaunchPlan,
+    MapParam,
+    ScalarParam,
+    Workspace,
+    make_binder,
+)
 from warploom.runtime.signature import facts_of, plan_of, types_of
 
 MAP = MapParam("bf16", "a[0]", ("a[2]", "a[1]"), ("(a[2] * (2))",), (64, 128), 128)
@@ -60,6 +68,69 @@ def test_the_parameter_block_holds_each_parameter_where_it_is_pointed_at() -> No
     assert [values[0] & 0xFFFFFFFF, values[2], values[3]] == [0xFFFFFFFB, double, 1 << 20]
     assert values[1] == 1  # the first tensor map that the driver made
     assert driver.encoded == [(MAP, (1 << 20, (512, -5), (1024,)))]
+
+
+OF_PROGRAMS = LaunchPlan(
+    "k",
+    threads=128,
+    shared_bytes=0,
+    params=(*(ScalarParam(i, "q") for i in range(4)), ScalarParam(4, "Q"), ScalarParam(5, "Q")),
+    grid=("a[1] * a[2] * a[3] + 3",),
+    workspaces=(Workspace("parts", "f32", "(5)", False), Workspace("tickets", "i32", "(7)", True)),
+    programs=True,
+)
+
+
+def test_programs_of_a_last_wave_run_on_a_grid_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With their grid's sizes and memory behind the caller's arguments, which launches on one stream share."""
+    driver, stream = FakeDriver(), 0
+    monkeypatch.setattr(workspace, "driver", lambda: driver)
+    monkeypatch.setattr(workspace, "current_stream", lambda device: stream)
+    assert LaunchPlan.from_json(OF_PROGRAMS.to_json()) == OF_PROGRAMS
+    kernel = loaded(driver, OF_PROGRAMS)
+    launch = workspace.prepared(kernel, 0, (4, 2, 1), (77,))
+    launch()
+    launch.start((5,))
+    launch.start((0, 5))  # nothing to do
+    workspace.prepared(kernel, 0, (4, 2, 1), (78,))()
+    launch(stream=9)
+    stream = 9
+    launch()
+    found = [(grid[0], of, values) for _, grid, _, _, of, values in driver.launches]
+    grids = [(11, 4, 2, 1), (8, 5, 1, 1), (11, 4, 2, 1), (11, 4, 2, 1), (11, 4, 2, 1)]
+    assert [(n, *values[1:4]) for n, _, values in found] == grids
+    assert [values[0] for *_, values in found] == [77, 77, 78, 77, 77]
+    assert [of for _, of, _ in found] == [0, 0, 0, 9, 9]
+    memory = [tuple(values[4:]) for *_, values in found]
+    assert memory[0] == memory[1] == memory[2] != memory[3] == memory[4]
+    assert [driver.memory[p].size for p in memory[0]] == [20, 28]
+
+
+def test_a_captured_launch_shares_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph may run beside other launches: it gets whole programs, where nobody asked for parts."""
+    driver = FakeDriver()
+    monkeypatch.setattr(workspace, "driver", lambda: driver)
+    kernel, other = loaded(driver, OF_PROGRAMS), loaded(driver)
+    chosen = workspace.prepared(
+        kernel, 0, (4, 2, 1), (77,), lambda: other.prepare(0, (1, 1, 1), ARGS)
+    )
+    driver.capturing = True
+    chosen(7)
+    chosen.start((6,), 7)
+    assert [grid for _, grid, *_ in driver.launches] == [
+        (8, 2, 1),
+        (12, 1, 1),
+    ] and not driver.memory
+    asked = workspace.prepared(kernel, 0, (4, 2, 1), (77,))
+    with pytest.raises(LaunchError, match="can't be made during a capture"):
+        asked(7)
+    driver.capturing = False
+    asked(7)
+    driver.capturing = True
+    asked(7)
+    assert [grid for _, grid, *_ in driver.launches[2:]] == [(11, 1, 1)] * 2
 
 
 def test_layout_aligns_tensor_maps() -> None:

@@ -210,6 +210,15 @@ class Accesses:
                 found.add(o)
         return found
 
+    @cached_property
+    def callers(self) -> int:
+        """How many parameters come before the kernel's own memory."""
+        return len(self.func.params) - len(self.func.attrs.get("workspaces", ()))
+
+    def in_workspace(self, o: Op) -> bool:
+        """Does an access reach memory of the kernel's own?  At these levels: split_last_wave's."""
+        return o.accesses and (self.base(o.operands[0]) or 0) >= self.callers
+
     def overwriting(self) -> set[Op]:
         """Stores to what an earlier store, or one in the same loop, may have written: other threads may have
         done that."""

@@ -33,7 +33,8 @@ class Split:
     """See the module's docstring.
 
     mine: is this op run by the replicated task?  items: values that a channel brings to it whole.
-    axis: of the dots' results which is cut into `count` parts, by its name (AXES).  Raises RefusalError.
+    axis: of the dots' results which is cut into `count` parts, by its name (AXES).  told: does an atomic on a
+    number tell it to all replicas?  Raises RefusalError.
     """
 
     structure: Structure
@@ -41,6 +42,7 @@ class Split:
     items: frozenset[Value]
     axis: str
     count: int
+    told: Callable[[Op], bool] = lambda o: False
     versions: dict[Value, set[Axis]] = field(default_factory=dict)
     forward: dict[Value, int] = field(default_factory=dict)
     effects: dict[Op, Axis] = field(default_factory=dict)  # how each op with side effects is cut
@@ -121,14 +123,16 @@ class Split:
         ]
         axis = cut[0][1] if cut else None
         self.effects[o] = axis
-        if axis is None and Effect.WRITE in o.kind.effect and o.results and self._used(o):
+        if axis is None and self.gives(o) and not self.told(o):
             raise RefusalError("one replica's atomic would have to be known to all", o)
         for v in o.operands:
             self._push(v, axis if shape_of(v.type) else None, o)
         self._enclose(o)
 
-    def _used(self, o: Op) -> bool:
-        return any(self.structure.users.get(v) for v in o.results)
+    def gives(self, o: Op) -> bool:
+        """Does an op that writes memory have a result that somebody needs?"""
+        used = any(self.structure.users.get(v) for v in o.results)
+        return used and Effect.WRITE in o.kind.effect
 
     def _push(self, v: Value, axis: Axis, by: Op) -> None:
         self._work.append((v, axis, by))

@@ -23,6 +23,7 @@ from warploom.ir.rewrite import rewrite
 from warploom.ir.types import Pointer, Scalar
 from warploom.passes.tile.canonicalize.cleanup import drop_dead, merge_equal, until_stable
 from warploom.passes.tile.canonicalize.simplify import Simplifier
+from warploom.schedule.split_k import MOST_PARTS
 
 
 def eject(func: Func, constexprs: Mapping[str, Any], signature: Sequence[str]) -> str:
@@ -31,7 +32,7 @@ def eject(func: Func, constexprs: Mapping[str, Any], signature: Sequence[str]) -
     constexprs: the compile-time values that it was made with, for its docstring.  signature: of its
     parameters, as `Script.compile` takes it.  Raises CompileError `eject` where scripts can't say something.
     """
-    if func.attrs.get("workspaces"):
+    if func.attrs.get("workspaces") and not func.attrs.get("programs"):
         raise CompileError(
             "eject",
             f"{func.name} has memory of its own (global_tensor), which has no spelling from its parameters",
@@ -87,7 +88,10 @@ class _Printer:
         signature = ", ".join(f'"{entry}"' for entry in self.signature)
         lines += ["", *wrapped(f"SIGNATURE = [{signature}]", ""), "", ""]
         lines += [f"class {_camel(self.func.name)}(Script):"]
-        lines += [STEP + f'"""{self._arguments()}"""', ""]
+        told, *more = (self._arguments(), *self._own_memory())
+        lines += [STEP + line for line in (f'"""{told}', *more)]
+        lines[-1] += '"""'
+        lines += [""]
         lines += [STEP + "def __init__(self, grid) -> None:", STEP * 2 + "super().__init__()"]
         lines += [STEP * 2 + "self.grid = grid"]
         for i, ring in enumerate(self.rings):
@@ -104,6 +108,19 @@ class _Printer:
             named = [self.s.name(o.result) for o in ring.allocations]
             out.append(f"{self.depth_names[i]}: slots of {named[0] if named else 'a ring'}.")
         return "  ".join(out)
+
+    def _own_memory(self) -> Iterator[str]:
+        """What the arguments are that split_last_wave added to those of the kernel's caller."""
+        asked = self.func.attrs.get("workspaces", ())
+        if not asked:
+            return
+        n = asked[-1][0][1]  # a ticket for each multiprocessor
+        yield (
+            f"P programs, of a grid programs_x by programs_y by programs_z, are run by "
+            f"P + P % {n} * (min({n} // max(P % {n}, 1), {MOST_PARTS}) - 1) CTAs."
+        )
+        for p, (size, clean) in zip(self.func.params[-len(asked) :], asked, strict=True):
+            yield f"{self.s.name(p)}: {size[1]} elements{', zeros at first' * clean}."
 
     def _parameters(self) -> list[str]:
         out = []

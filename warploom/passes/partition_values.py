@@ -193,12 +193,13 @@ class Cutter:
 
 
 class Stores(Cutter):
-    """Stores and atomics take the part of what they write; what is not cut replica 0 writes alone."""
+    """Stores and atomics take the part of what they write; what is not cut replica 0 writes alone.  A number
+    that an atomic tells all replicas is drawn by replica 0: broadcast_scalars sees to that."""
 
     def effect(self, o: Op, b: Builder) -> None:
         axis = self.split.effects[o]
         if axis is None:
-            if Effect.WRITE in o.kind.effect:
+            if Effect.WRITE in o.kind.effect and not self.split.gives(o):
                 self.alone(o, b)
             else:
                 b.append(o)

@@ -43,6 +43,7 @@ from warploom.passes.tile.hoist_stores import has_no_dots, hoist_stores
 from warploom.passes.tile.partition_ctas import partition_ctas
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
 from warploom.passes.tile.recover_boxes import recover_boxes
+from warploom.passes.tile.split_last_wave import split_last_wave
 from warploom.passes.tile.split_reduction import split_reduction
 from warploom.passes.tile.strip_mine_rows import has_wide_rows, strip_mine_rows
 from warploom.passes.warp.broadcast_scalars import broadcast_scalars
@@ -64,8 +65,17 @@ from warploom.passes.warp.specialize_stores import specialize_stores
 from warploom.passes.warp.stagger_epilogues import stagger_epilogues
 from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose, tile_hash
-from warploom.schedule.model import ClusterPlan, Knobs, Launch, Reason, Schedule
+from warploom.schedule.model import (
+    LAST_WAVE,
+    ClusterPlan,
+    Knobs,
+    Launch,
+    Parts,
+    Reason,
+    Schedule,
+)
 from warploom.schedule.resources import Headroom
+from warploom.schedule.split_k import MOST_PARTS
 from warploom.target import Target
 
 
@@ -151,7 +161,7 @@ def _structured(func: Func, structured: bool) -> bool:
 
 
 def _divided(func: Func, cluster: ClusterPlan) -> bool:
-    return cluster.ctas > 1
+    return cluster.axis is not None
 
 
 def _has_atomics(func: Func) -> bool:
@@ -167,7 +177,7 @@ def _choose_cluster(func: Func, road: Road) -> None:
     if given:
         road.cluster = given.cluster
     else:
-        parts = road.launch.split_k if road.launch else 1
+        parts: Parts = road.launch.split_k if road.launch else 1
         road.cluster = choose_cluster(func, road.knobs, road.target, parts)
 
 
@@ -190,10 +200,12 @@ def _choose(func: Func, road: Road) -> None:
 
 def _clustered(schedule: Schedule, cluster: ClusterPlan) -> Schedule:
     """The schedule with what was chosen before it."""
-    if cluster.ctas == 1:
+    if cluster.axis is None:
         return schedule
     what = "the iterations of its loop" if cluster.axis == "K" else cluster.axis
     said = f"a cluster of {cluster.ctas} CTAs, each with 1/{cluster.ctas} of {what}"
+    if cluster.axis == LAST_WAVE:
+        said = f"up to {MOST_PARTS} CTAs share the iterations of each program of the last wave"
     reasons = (Reason("kernel", said, cluster.because), *schedule.reasons)
     return replace(schedule, cluster=cluster, reasons=reasons)
 
@@ -233,6 +245,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     Choice("choose_cluster", _choose_cluster),
     _row(partition_ctas, Level.TILE, lambda f, cluster: cluster.axis in ("M", "N")),
     _row(split_reduction, Level.TILE, lambda f, cluster: cluster.axis == "K"),
+    _row(split_last_wave, Level.TILE, lambda f, cluster: cluster.axis == LAST_WAVE),
     _canonical(Level.TILE, _divided),
     Choice("choose", _choose),
     _row(partition_tasks, Level.TASK),

@@ -16,7 +16,7 @@ from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import warn
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import workspaces_of
-from warploom.runtime.workspace import asked_for, on_host
+from warploom.runtime.workspace import asked_for, on_host, with_programs
 
 if TYPE_CHECKING:
     from warploom.check import Case, Place
@@ -28,7 +28,7 @@ def launch_of(func: Func, fields: Sequence[Field], grid: Any = None) -> Case | N
     from warploom.check import Launch
 
     numbers = [0 if f.array is not None else f.value for f in fields]
-    if func.attrs.get("grid"):
+    if func.attrs.get("grid") and not func.attrs.get("programs"):
         sizes = grid_of(func, numbers)
     elif grid is None:
         raise LaunchError(
@@ -38,8 +38,10 @@ def launch_of(func: Func, fields: Sequence[Field], grid: Any = None) -> Case | N
         )
     else:
         sizes = grid_sizes(grid)
-    own = on_host(asked_for(workspaces_of(func), numbers))
-    given = (*fields, *own)[: len(func.params)]
+    given: Sequence[Field]
+    given, sizes = with_programs(func, fields, sizes)
+    if not func.attrs.get("programs"):
+        given = (*fields, *on_host(asked_for(workspaces_of(func), numbers)))[: len(func.params)]
     values = (f.on_host if f.array is None or f.array.device == CPU else f.value for f in given)
     return Launch(tuple(values), sizes, places=_places(given)) if 0 not in sizes else None
 

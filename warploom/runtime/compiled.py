@@ -22,6 +22,7 @@ from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.plan import LaunchPlan
 from warploom.runtime.request import Request
+from warploom.runtime.workspace import check_left_clean, with_programs
 from warploom.schedule.resources import Headroom
 
 if TYPE_CHECKING:
@@ -104,17 +105,22 @@ class CompiledKernel(Introspection):
         """
         from warploom.sim.modes import simulate_in_mode
 
-        values = [f.on_host for f in self.fields_of(args)]
-        return simulate_in_mode(
+        programs = grid_sizes(grid)
+        fields, ctas = with_programs(self.placed, self.fields_of(args), programs)
+        report = simulate_in_mode(
             self.lowered.written,
             self.placed,
-            values,
-            grid_sizes(grid),
+            [f.on_host for f in fields],
+            ctas,
             seed=seed,
             exact=exact,
             algebra=algebra,
+            programs=programs,
             **options,
         )
+        if self.plan.programs and not algebra:
+            check_left_clean(fields, self.plan.workspaces)
+        return report
 
     @overload
     def timeline(

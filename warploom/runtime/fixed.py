@@ -32,6 +32,7 @@ from warploom.runtime.variants import (
     changed,
     variants_for,
 )
+from warploom.runtime.workspace import OnPrograms
 
 
 class _Alike:
@@ -64,7 +65,9 @@ class FixedLauncher:
     def __init__(self, kernel: CompiledKernel) -> None:
         self.kernel = kernel
         self._variants = Compilations()
-        self._seen: SeenCalls[Prepared] = SeenCalls()  # of arguments that no reader reads
+        self._seen: SeenCalls[Prepared | OnPrograms] = (
+            SeenCalls()
+        )  # of arguments that no reader reads
         # Of each combination of types; replaced, never changed, as other threads may be reading it.
         self._alike: tuple[tuple[Reader, dict[Any, _Alike]], ...] = ()
         fixed = dict(kernel.request.constexprs)
@@ -91,7 +94,7 @@ class FixedLauncher:
         prepared.start(grid, stream)
         return self.kernel
 
-    def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | None:
+    def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | OnPrograms | None:
         """A launch with its parameters in place; None where it has been interpreted."""
         sizes, fields = grid_sizes(grid), self._fields(args)
         device = next((f.array.device for f in fields if f.array is not None), 0)
@@ -108,6 +111,10 @@ class FixedLauncher:
         arguments = Arguments(tuple([f.launched for f in fields]), bytes_of)
         found = variants_for(self._variant, arguments, lambda *_: None)
         kernel = found[-1][1]
+        if kernel.plan.programs:
+            launch = kernel.prepared(device, sizes, arguments.values)
+            self._seen.add(args, {}, launch)
+            return launch
         prepared = kernel.loaded().prepare_bound(device, sizes, *arguments.bound(kernel))
         accepted = Accepted.of(found, arguments)
         if accepted is None or not self._add(args, accepted, device):

@@ -93,4 +93,4 @@ class Introspection(Kernel):
 
             run(self.lowered.written, [f.on_host for f in fields], grid_sizes(grid))
             return
-        self.loaded().prepare(device, grid_sizes(grid), tuple(f.launched for f in fields))()
+        self.prepared(device, grid_sizes(grid), tuple(f.launched for f in fields))()

@@ -45,17 +45,19 @@ from warploom.runtime.variants import (
     Changes,
     Compilations,
     Rule,
+    captured_of,
     changed,
     variants_for,
     waves_of,
 )
+from warploom.runtime.workspace import OnPrograms
 from warploom.schedule.model import Launch
 from warploom.target import DEFAULT, Target, for_device, named, supported
 
 KNOWN_KEPT = 4096  # kinds of calls whose variants one kernel remembers
 
 # What the fast road finds: a launch, its kernel, and whether what was translated still holds.
-Hit = tuple[Prepared, CompiledKernel, Callable[[], bool]]
+Hit = tuple[Prepared | OnPrograms, CompiledKernel, Callable[[], bool]]
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class JITFunction(KernelNames, Launched):
 
     def _seen_variant(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]
-    ) -> tuple[CompiledKernel, Prepared] | None:
+    ) -> tuple[CompiledKernel, Prepared | OnPrograms] | None:
         made = self._usual(args, kwargs)
         if made is None:
             return None
@@ -225,13 +227,15 @@ class JITFunction(KernelNames, Launched):
                 found = variants_for(known, arguments, _tell_nobody)
             except KeyError:
                 return None
-            kernel = found[-1][1]
+            kernel, captured = found[-1][1], captured_of(found)
             if (accepted := Accepted.of(found, arguments)) is not None:
                 if len(self._accepted) >= KNOWN_KEPT:
                     self._accepted.clear()
                 self._accepted[sizes, classes, extents] = accepted
         else:
-            kernel = accepted.kernel
+            kernel, captured = accepted.kernel, accepted.captured
+        if kernel.plan.programs:
+            return kernel, kernel.prepared(device, sizes, values, captured)
         return kernel, kernel.loaded().prepare_bound(device, sizes, *kernel.binder(values))
 
     def _remember(
@@ -273,7 +277,7 @@ class JITFunction(KernelNames, Launched):
         return grid_sizes(_grid_of(grid, self.meta(args, kwargs)) if callable(grid) else grid)
 
     @user_facing
-    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
+    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared | OnPrograms:
         """A launch with everything in place: call the result to launch on the current stream.
 
         It holds addresses, not arrays: keep the arrays alive.  Raises LaunchError on host arrays.
@@ -289,10 +293,10 @@ class JITFunction(KernelNames, Launched):
 
     def _prepare(
         self, call: Call, sizes: tuple[int, int, int]
-    ) -> tuple[list[tuple[Changes, CompiledKernel]], Prepared]:
+    ) -> tuple[list[tuple[Changes, CompiledKernel]], Prepared | OnPrograms]:
         device = self.device_of(call)
         taken = self._variants_for(call, target_of(device).name, device, sizes)
-        return taken, taken[-1][1].loaded().prepare(device, sizes, call.values())
+        return taken, taken[-1][1].prepared(device, sizes, call.values(), captured_of(taken))
 
     def variant_for(
         self, call: Call, device: int, sizes: tuple[int, int, int] | None = None

@@ -11,7 +11,7 @@ from warploom.errors import CompileError
 from warploom.frontend.reads import Reads
 from warploom.ir.core import Func
 from warploom.runtime.build import ptx_of
-from warploom.runtime.launch import LoadedKernel, driver
+from warploom.runtime.launch import LoadedKernel, Prepared, driver
 from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test, make_split_k
 from warploom.runtime.request import Request
 from warploom.schedule.model import Schedule
@@ -19,6 +19,7 @@ from warploom.schedule.resources import Headroom
 
 if TYPE_CHECKING:
     from warploom.compile import Lowered
+    from warploom.runtime.workspace import OnPrograms
 
 
 class Kernel:
@@ -118,10 +119,27 @@ class Kernel:
         return make_short_test(self.plan)
 
     @cached_property
-    def split_k(self) -> Callable[[Sequence[Any], int], int]:
-        """How many CTAs share the steps of a program, of a launch with these arguments and so many programs:
-        where several, it takes a variant `for_split_k`."""
+    def split_k(self) -> Callable[[Sequence[Any], int], Any]:
+        """How CTAs share the steps of programs (`Launch.split_k`), of a launch with these arguments and so
+        many programs: where they do, it takes a variant `for_split_k`."""
         return make_split_k(self.plan)
+
+    def prepared(
+        self,
+        device: int,
+        grid: tuple[int, int, int],
+        values: tuple[Any, ...],
+        captured: Kernel | None = None,
+    ) -> Prepared | OnPrograms:
+        """A launch of so many programs with these arguments.  captured: the kernel that runs instead where
+        the stream is being captured (OnPrograms)."""
+        from warploom.runtime.workspace import prepared
+
+        def instead() -> Prepared:
+            assert captured is not None
+            return captured.loaded().prepare(device, grid, values)
+
+        return prepared(self.loaded(), device, grid, values, instead if captured else None)
 
     def loaded(self) -> LoadedKernel:
         """The kernel in the process's driver.  Raises LaunchError where there is no GPU."""

@@ -510,6 +510,7 @@ class LoadedKernel:
         self._bind = binder or make_binder(plan)
         self._wanted = plan.maps
         self._ready: set[int] = set()
+        self.memory: dict[Any, Any] = {}  # of its own, by device and stream (workspace.py)
         self.configs: dict[tuple[Any, int], Any] = {}  # by grid, of 1 to 3 sizes, and stream
         self._maps: dict[tuple[int, MapKey], bytes] = {}
         self._lock = threading.Lock()

@@ -27,6 +27,7 @@ from warploom.runtime.cache import default_cache
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import LoadedKernel, Prepared, driver, grid_sizes
 from warploom.runtime.values import flat
+from warploom.runtime.workspace import with_programs
 from warploom.sim.machine import simulate
 from warploom.timeline.compare import Comparison
 from warploom.timeline.measured import Records, events_of
@@ -62,10 +63,18 @@ def measure(kernel: Kernel, args: Sequence[Any], grid: Any, program: int = 0) ->
     on the GPU are used in place, by many launches.  Raises LaunchError without a GPU, or where the grid has
     no such program.
     """
-    fields = [f for a in flat(args) for f in fields_of("", a)]
+    fields, ctas = _launched(kernel, args, grid)
     recording = record(kernel, args, grid, program)
     device = next((f.array.device for f in fields if f.array and f.array.device != CPU), CPU)
-    return compare(kernel, recording, [_on_host(f, device) for f in fields], grid, program)
+    return compare(kernel, recording, [_on_host(f, device) for f in fields], ctas, program)
+
+
+def _launched(
+    kernel: Kernel, args: Sequence[Any], grid: Any
+) -> tuple[list[Field], tuple[int, int, int]]:
+    """The arguments and the grid of a launch as the kernel's function takes it."""
+    fields = [f for a in flat(args) for f in fields_of("", a)]
+    return with_programs(kernel.placed, fields, grid_sizes(grid))
 
 
 def record(
@@ -77,10 +86,9 @@ def record(
 ) -> Recording:
     """Launches the stamped kernel.  inside: stamps also between start and stop of tasks.  Other arguments and
     errors are those of `measure`."""
-    sizes = grid_sizes(grid)
+    fields, sizes = _launched(kernel, args, grid)
     if not 0 <= program < sizes[0] * sizes[1] * sizes[2]:
         raise LaunchError("program", f"the grid {sizes} has no program {program}")
-    fields = [f for a in flat(args) for f in fields_of("", a)]
     with _on_device(fields) as (device, values), driver().using(device):
         return _record(kernel, device, sizes, values, program, inside)
 

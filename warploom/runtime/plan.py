@@ -70,7 +70,7 @@ class Workspace:
 
 Param = ScalarParam | ComputedParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
-Rows = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]  # as of `Schedule.split_k`
+Rows = tuple[tuple[int, tuple[tuple[int, Any], ...]], ...]  # as of `Schedule.split_k`
 Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 
 
@@ -82,11 +82,12 @@ class LaunchPlan:
     memory. disjoint: pairs of arguments whose bytes must not overlap. nonnegative, positive: arguments that
     must be so. A launch that breaks one of these takes another variant. in_place: pairs of disjoint that may
     be one array: there is a variant for these, whose pairs one_array has. grid: an explicit kernel's grid in
-    CTAs, as Python text over `a`. workspaces: its last arguments. short: (steps of the main loop as Python
-    text, n): a launch of fewer than n takes another variant, too, as does one of a grid with other `waves`
-    where by_waves. split_k: (the same text, rows of `Schedule.split_k`): how many CTAs share the steps in
-    launches of few programs. pdl: the launch need not wait for the kernel before it, because the kernel
-    itself does (programmatic dependent launch). rings: do loads run ahead through shared memory?
+    CTAs, as Python text over `a`. workspaces: its last arguments. programs: before these come the sizes of
+    the grid of programs, of which `grid` makes CTAs. short: (steps of the main loop as Python text, n): a
+    launch of fewer than n takes another variant, too, as does one of a grid with other waves, where by_waves.
+    split_k: (the same text, rows of `Schedule.split_k`): how CTAs share the steps in launches whose grid, or
+    last wave, is short. pdl: the launch need not wait for the kernel before it, as the kernel itself does
+    (programmatic dependent launch). rings: do loads run ahead through shared memory?
     """
 
     name: str
@@ -100,6 +101,7 @@ class LaunchPlan:
     pdl: bool = True
     grid: tuple[str, ...] = ()
     workspaces: tuple[Workspace, ...] = ()
+    programs: bool = False
     short: tuple[str, int] | None = None
     by_waves: bool = False
     split_k: tuple[str, Rows] | None = None
@@ -200,19 +202,20 @@ def make_short_test(plan: LaunchPlan) -> Callable[[Sequence[Any]], bool]:
     return test
 
 
-def make_split_k(plan: LaunchPlan) -> Callable[[Sequence[Any], int], int]:
-    """How many CTAs share the steps of a program in a launch with these arguments and so many programs."""
+def make_split_k(plan: LaunchPlan) -> Callable[[Sequence[Any], int], Any]:
+    """How CTAs share the steps of programs (`Launch.split_k`) in a launch with these arguments and so many
+    programs."""
     if plan.split_k is None:
         return lambda args, programs: 1
     text, rows = plan.split_k
     steps = eval(compile(f"lambda a: {text}", f"<steps of {plan.name}>", "eval"), dict(_NAMES))
 
-    def ctas(args: Sequence[Any], programs: int) -> int:
+    def ctas(args: Sequence[Any], programs: int) -> Any:
         by_steps = next((pairs for most, pairs in rows if programs <= most), ())
         if not by_steps:
             return 1
         n = steps(args)
-        return max((ctas for fewest, ctas in by_steps if fewest <= n), default=1)
+        return next((ctas for fewest, ctas in reversed(by_steps) if fewest <= n), 1)
 
     return ctas
 

@@ -203,11 +203,11 @@ class Script(ScriptBase):
         from warploom.sim.modes import simulate_in_mode
 
         lowered = self._lowered(self._request(call, DEFAULT.name))
-        asked = asked_for(workspaces_of(lowered.placed), _numbers(call))
-        own = on_host(asked)
+        workspaces = workspaces_of(lowered.placed)
+        own = on_host(asked_for(workspaces, _numbers(call)))
         values = [f.on_host for f in (*call.fields, *own)]
         report = simulate_in_mode(lowered.written, lowered.placed, values, grid, **how)
-        check_left_clean(own, asked)
+        check_left_clean(own, workspaces)
         return report
 
     # ---- compiling

@@ -84,6 +84,7 @@ def plan_of(
         pdl=pdl,
         grid=tuple(map(host.python_text, placed.attrs.get("grid", ()))),
         workspaces=workspaces_of(placed),
+        programs=placed.attrs.get("programs", False),
         short=short,
         by_waves=by_waves,
         split_k=split_k,

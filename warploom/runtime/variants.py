@@ -21,7 +21,7 @@ from warploom.runtime.kernel import Kernel
 from warploom.runtime.plan import MapKey
 from warploom.runtime.request import Request
 from warploom.runtime.values import first_overlap
-from warploom.schedule.model import MANY_WAVES, SPLITS
+from warploom.schedule.model import LAST_WAVE, MANY_WAVES, SPLITS, Parts
 from warploom.target import Target
 
 K = TypeVar("K", bound=Kernel)
@@ -49,7 +49,9 @@ class Arguments:
     def bound(self, kernel: Kernel) -> tuple[tuple[Any, ...], tuple[MapKey, ...]]:
         """The parameters of a kernel, as its binder gives them."""
         if self._bound is None or self._bound[0] is not kernel:
-            self._bound = kernel, kernel.binder(self.values)
+            plan = kernel.plan  # what its launch adds decides nothing here
+            more = (1, 1, 1, *(0 for _ in plan.workspaces)) if plan.programs else ()
+            self._bound = kernel, kernel.binder((*self.values, *more))
         return self._bound[1]
 
 
@@ -91,8 +93,8 @@ def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
     return any(min(dims) <= 0 for _, dims, _ in arguments.bound(kernel)[1])
 
 
-def _splits_k(ctas: int, kernel: Kernel, arguments: Arguments) -> bool:
-    """It has so few programs that so many CTAs share the steps of each."""
+def _splits_k(ctas: Parts, kernel: Kernel, arguments: Arguments) -> bool:
+    """It has so few programs, or in its last wave, that so many CTAs share the steps of each."""
     return arguments.programs > 0 and kernel.split_k(arguments.values, arguments.programs) == ctas
 
 
@@ -129,8 +131,8 @@ def for_empty(request: Request) -> Request:
     return replace(request, specs=specs, schedule=None)
 
 
-def for_split_k(ctas: int, request: Request) -> Request:
-    """The variant in which so many CTAs share the steps of a program."""
+def for_split_k(ctas: Parts, request: Request) -> Request:
+    """The variant in which so many CTAs share the steps of a program, or some those of the last wave's."""
     return replace(request, launch=replace(request.launch, split_k=ctas), schedule=None)
 
 
@@ -155,6 +157,7 @@ def one_array(pairs: Pairs) -> Rule:
 
 
 OVERLAP = Rule(_overlap, for_overlap)
+LAST = Rule(partial(_splits_k, LAST_WAVE), partial(for_split_k, LAST_WAVE))
 RULES = (
     Rule(_are_two, partial(for_one_array, ())),
     Rule(_is_short, for_short),
@@ -163,6 +166,7 @@ RULES = (
     OVERLAP,
     Rule(_is_empty, for_empty),
     *(Rule(partial(_splits_k, n), partial(for_split_k, n)) for n in SPLITS),
+    LAST,
 )
 Changes = tuple[Rule, ...]
 
@@ -185,15 +189,22 @@ def variants_for(
     return found
 
 
+def captured_of(found: Sequence[tuple[Changes, K]]) -> K | None:
+    """The variant that a launch runs instead where its stream is being captured (`OnPrograms.captured`)."""
+    changes, _ = found[-1]
+    return found[-2][1] if changes and changes[-1] is LAST else None
+
+
 @dataclass(frozen=True)
 class Accepted(Generic[K]):
     """The variant that a launch led to, for all which differ from it in addresses alone (by multiples of
     MAX_DIVISOR) and in which no arguments overlap that must not.
 
-    disjoint: pairs of such arguments.  spans: of each argument in them its first byte and the one after its
-    last, from its address on; None of a number."""
+    captured: as of `captured_of`.  disjoint: pairs of such arguments.  spans: of each argument in them its
+    first byte and the one after its last, from its address on; None of a number."""
 
     kernel: K
+    captured: K | None
     disjoint: tuple[tuple[int, int], ...]
     spans: dict[int, tuple[int, int] | None]
 
@@ -208,7 +219,7 @@ class Accepted(Generic[K]):
         for i in {i for pair in disjoint for i in pair}:
             held, address = arguments.bytes_of(i), arguments.values[i]
             spans[i] = None if held is None else (held[0] - address, held[1] - address)
-        return Accepted(found[-1][1], tuple(disjoint), spans)
+        return Accepted(found[-1][1], captured_of(found), tuple(disjoint), spans)
 
     def takes(self, values: Sequence[Any]) -> bool:
         """Whether a launch with these addresses and numbers is such a one."""

@@ -311,9 +311,10 @@ class _Arguments:
         """Median milliseconds of a launch."""
         from warploom.runtime.launch import LoadedKernel
         from warploom.runtime.plan import LaunchPlan
+        from warploom.runtime.workspace import prepared
 
         kernel = LoadedKernel(self.driver, cubin, LaunchPlan.from_json(plan))
-        launch = kernel.prepare(self.device, grid, self.values)
+        launch = prepared(kernel, self.device, grid, tuple(self.values))
         self._burst(launch, 1)
         n = int(BURST_MS / max(self._burst(launch, 1), BURST_MS / MOST_LAUNCHES))
         time.sleep(PAUSE_S)

@@ -1,15 +1,17 @@
-"""Memory that a script asks for itself (`self.global_tensor`): hidden arguments behind those of its caller.
+"""Arguments of a kernel behind those of its caller: memory that a script asks for itself
+(`self.global_tensor`), and what a kernel asks for that shares out the programs of its last wave: the sizes of
+their grid, and memory as well.
 
-On a GPU it belongs to a kernel on a stream, so that the launches which use it come one after the other; it is
-made at the first of them and used again.
+On a GPU memory belongs to a kernel on a stream, so that the launches which use it come one after the other;
+it is made at the first of them and used again.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +19,11 @@ from warploom.errors import LaunchError
 from warploom.ir.types import DTYPES
 from warploom.runtime.args import CPU, Array, Field
 from warploom.runtime.dtypes import ITEM_BYTES
-from warploom.runtime.launch import LoadedKernel, Prepared, current_stream, driver
-from warploom.runtime.plan import Workspace, evaluate
+from warploom.runtime.launch import LoadedKernel, Prepared, current_stream, driver, grid_sizes
+from warploom.runtime.plan import Workspace, evaluate, grid_of
+
+if TYPE_CHECKING:
+    from warploom.ir.core import Func
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,14 @@ def on_host(asked: Sequence[Asked]) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def check_left_clean(fields: Sequence[Field], asked: Sequence[Asked]) -> None:
-    """Raises LaunchError where a kernel leaves something in memory that the next one needs clean."""
-    for field, a in zip(fields, asked, strict=True):
-        if a.of.clean and field.value.view(np.uint8).any():
+def check_left_clean(fields: Sequence[Field], asked: Sequence[Workspace]) -> None:
+    """Raises LaunchError where a kernel leaves something in memory that the next one needs clean.  fields:
+    its arguments, the last of which are workspaces."""
+    for field, a in zip(fields[len(fields) - len(asked) :], asked, strict=True):
+        if a.clean and field.value.view(np.uint8).any():
             raise LaunchError(
                 "workspace-clean",
-                f"the kernel leaves numbers in {a.of.name}, which it asks for with requires_clean=True",
+                f"the kernel leaves numbers in {a.name}, which it asks for with requires_clean=True",
                 help="let it write zeros where it wrote before: the next launch finds what this one leaves",
             )
 
@@ -83,6 +89,97 @@ def on_device(asked: Sequence[Asked], device: int) -> tuple[Field, ...]:
     return tuple(a.field(memory, memory.pointer, device) for a, memory in made)
 
 
+def with_programs(
+    func: Func, fields: Sequence[Field], grid: tuple[int, int, int]
+) -> tuple[list[Field], tuple[int, int, int]]:
+    """A launch of so many programs on the host as `func` takes it: its arguments, and its grid.  Raises
+    LaunchError."""
+    if not func.attrs.get("programs"):
+        return list(fields), grid
+    given = [*fields, *(Field("programs", n, None) for n in grid)]
+    numbers = [0 if f.array is not None else f.value for f in given]
+    from warploom.runtime.signature import workspaces_of
+
+    own = on_host(asked_for(workspaces_of(func), numbers))
+    return [*given, *own], grid_of(func, numbers) if 0 not in grid else grid
+
+
+class OnPrograms:
+    """A launch of a kernel that shares out the programs of its last wave.  values: the caller's numbers and
+    addresses.  captured: what a launch is instead whose stream is being captured, as a graph may run beside
+    other launches on the stream's memory; None where nobody chose this kernel but its user."""
+
+    def __init__(
+        self,
+        kernel: LoadedKernel,
+        device: int,
+        grid: tuple[int, int, int],
+        values: tuple[Any, ...],
+        captured: Callable[[], Prepared] | None = None,
+    ) -> None:
+        self.kernel, self.device, self.grid, self.values = kernel, device, grid, values
+        self._captured = captured
+        self._of: dict[tuple[Any, int], Prepared] = {}
+
+    def __call__(self, stream: int | None = None) -> None:
+        """Launch on `stream` (a raw handle; the current one where None) with the prepared grid."""
+        self.start(self.grid, stream)
+
+    def start(self, grid: Any, stream: int | None = None) -> None:
+        """Launch on another grid of programs: 1 to 3 sizes, or one number.  Raises LaunchError."""
+        sizes = grid_sizes(grid)
+        if 0 in sizes:
+            return
+        if stream is None:
+            stream = current_stream(self.device)
+        if self._captured is not None and driver().is_capturing(stream, self.device):
+            self._captured().start(sizes, stream)
+            return
+        if (sizes, stream) not in self._of:
+            given, plan = (*self.values, *sizes), self.kernel.plan
+            fields = _of_stream(self.kernel, self.device, stream, asked_for(plan.workspaces, given))
+            values = (*given, *(f.launched for f in fields))
+            ctas = plan.grid_for(given)
+            self._of[sizes, stream] = self.kernel.prepare(self.device, ctas, values)
+        self._of[sizes, stream](stream)
+
+
+def prepared(
+    kernel: LoadedKernel,
+    device: int,
+    grid: tuple[int, int, int],
+    values: tuple[Any, ...],
+    captured: Callable[[], Prepared] | None = None,
+) -> Prepared | OnPrograms:
+    """A launch of so many programs.  captured: as of OnPrograms."""
+    if kernel.plan.programs:
+        return OnPrograms(kernel, device, grid, values, captured)
+    return kernel.prepare(device, grid, values)
+
+
+def _of_stream(
+    kernel: LoadedKernel, device: int, stream: int, asked: Sequence[Asked]
+) -> tuple[Field, ...]:
+    """Memory of a kernel on a stream, for all of its launches there.  Raises LaunchError."""
+    if (device, stream) not in kernel.memory:
+        kernel.memory[device, stream] = _made(kernel, device, stream, asked)
+    found: tuple[Field, ...] = kernel.memory[device, stream]
+    return found
+
+
+def _made(
+    kernel: LoadedKernel, device: int, stream: int, asked: Sequence[Asked]
+) -> tuple[Field, ...]:
+    """Zeroed memory for launches on a stream.  Raises LaunchError during a capture."""
+    if driver().is_capturing(stream, device):
+        raise LaunchError(
+            "workspace-capture",
+            f"{kernel.plan.name} needs memory of its own, which can't be made during a capture",
+            help="launch it once on this stream before the graph is captured",
+        )
+    return on_device(asked, device)
+
+
 class PerStream:
     """A launch with memory of its own on each stream.  values: the caller's numbers and addresses."""
 
@@ -96,13 +193,7 @@ class PerStream:
         """Launches on the current stream.  Raises LaunchError."""
         stream = current_stream(self.device)
         if stream not in self._of:
-            if driver().is_capturing(stream, self.device):
-                raise LaunchError(
-                    "workspace-capture",
-                    f"{self.kernel.plan.name} needs memory of its own, which can't be made during a capture",
-                    help="launch it once on this stream before the graph is captured",
-                )
-            fields = on_device(self.asked, self.device)
+            fields = _made(self.kernel, self.device, stream, self.asked)
             values = (*self.values, *(f.launched for f in fields))
             self._of[stream] = self.kernel.prepare(self.device, grid, values), fields
         prepared, _ = self._of[stream]

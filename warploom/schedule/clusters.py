@@ -3,6 +3,7 @@
 Asked for by num_ctas, every CTA takes a part of the dots' results, along M or N.  The operand that is not cut
 is needed by all of them; which loads are multicast is chosen with the rings (memory.py).  Where the grid is
 short, or by split_k, they take a part of K: which iterations each does of the loop that adds up the results.
+So do CTAs that are no cluster, of programs of a last wave that does not fill the chip.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from warploom.ir.analysis import backward_slice, definitions, effects, sources
 from warploom.ir.core import Func, Op, Value
 from warploom.ir.ops import cluster, control, tile
 from warploom.ir.types import shape_of
-from warploom.schedule.model import SPLITS, ClusterPlan, Knobs
+from warploom.schedule.model import LAST_WAVE, SPLITS, ClusterPlan, Knobs, Parts
 from warploom.schedule.rings import slot_bytes
 from warploom.target import Target
 
@@ -28,18 +29,20 @@ ROWS = 8  # after which a swizzle's pattern repeats (PTX ISA, "Swizzling modes")
 PANEL_BYTES = 128  # of the widest swizzle
 
 
-def choose_cluster(func: Func, knobs: Knobs, target: Target, parts: int = 1) -> ClusterPlan:
+def choose_cluster(func: Func, knobs: Knobs, target: Target, parts: Parts = 1) -> ClusterPlan:
     """How many CTAs run a program of a canonical TILE function, and which axis of its dots they divide.
-    parts: of K, where the grid is short.
+    parts: of K, where the grid is short, or its last wave.
 
     Raises CompileError where num_ctas or split_k can't be met."""
     if knobs.split_k is not None:
         return _parts_of_k(func, knobs, target)
-    if parts > 1:  # a variant for what launches seldom have may keep another order
+    if parts != 1:  # a variant for what launches seldom have may keep another order
         try:
             reduction_of(Accesses(func, target))
         except NoReductionError:
             return ClusterPlan()
+        if parts == LAST_WAVE:
+            return ClusterPlan(LAST_WAVE, because="the programs of the last wave are few")
         return ClusterPlan("K", parts, "the grid has fewer programs than the chip multiprocessors")
     return _parts_of_results(func, knobs, target)
 
@@ -49,22 +52,23 @@ def _parts_of_k(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
     n = knobs.split_k
 
     def refused(why: str, loc: Loc | None = func.loc) -> CompileError:
-        return CompileError("split-k", f"split_k={n}: {why}", loc, help="leave split_k out")
+        return CompileError("split-k", f"split_k={n!r}: {why}", loc, help="leave split_k out")
 
-    if n not in (1, *SPLITS):
+    if n not in (1, *SPLITS, LAST_WAVE):
         raise refused("the CTAs that share a loop are 1, 2, 4 or 8")
     if n == 1:
         return _parts_of_results(func, knobs, target)
     if knobs.num_ctas > 1:
         raise refused(f"num_ctas={knobs.num_ctas} divides the program already")
-    if n > target.sync.cluster_ctas:
+    if n != LAST_WAVE and n > target.sync.cluster_ctas:
         most = target.sync.cluster_ctas
         raise refused(f"a cluster of {target.name} has {most} CTA{'s' * (most > 1)} at most")
     try:
         reduction_of(Accesses(func, target))
     except NoReductionError as e:
         raise refused(str(e), e.loc) from None
-    return ClusterPlan("K", n, f"split_k={n}")
+    asked = f"split_k={n!r}"
+    return ClusterPlan(LAST_WAVE, because=asked) if n == LAST_WAVE else ClusterPlan("K", n, asked)
 
 
 def _parts_of_results(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:

@@ -274,7 +274,12 @@ class ConsumerPartition:
         if (axis, count) not in self._splits:
             try:
                 found: Split | RefusalError = Split(
-                    self.context.structure, self.roles.mine, items, axis, count
+                    self.context.structure,
+                    self.roles.mine,
+                    items,
+                    axis,
+                    count,
+                    told=self.context.accesses.in_workspace,
                 )
             except RefusalError as refusal:
                 found = refusal

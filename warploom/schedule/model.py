@@ -38,10 +38,11 @@ class Knobs:
     num_ctas: int = _knob(
         1, "CTAs of a program: a cluster; grid, program_id and BLOCK_* are the cluster's"
     )
-    split_k: int | None = _knob(
+    split_k: int | Literal["last_wave"] | None = _knob(
         None,
         "split-K: CTAs of a cluster that divide the iterations of the loop with the dots (1, 2, 4, 8); "
-        "None: as many as pay where the grid leaves multiprocessors idle",
+        "last_wave: CTAs divide those of the programs of a wave that does not fill the chip (Stream-K); "
+        "None: what pays where the grid leaves multiprocessors idle",
     )
     maxnreg: int | None = _knob(None, "the most registers that a thread is launched with")
     num_consumer_groups: int | None = _knob(
@@ -137,12 +138,14 @@ _OF_TASKS = tuple(f.name for f in dataclasses.fields(Knobs) if f.metadata["of_ta
 
 
 SPLITS = (2, 4, 8)  # CTAs of a cluster that may share the iterations of a loop
+LAST_WAVE: Literal["last_wave"] = "last_wave"  # in their place: those of the last wave's programs
+Parts = int | Literal["last_wave"]
 MANY_WAVES = 4  # programs of one multiprocessor: where there are more, it's as if there were these
 
 
 # A loop whose iterations CTAs may share, and rows (programs, ((steps, CTAs), …)): a launch goes by the first
 # row of as many programs as it has, or more, and there by the last pair of as many steps, or fewer.
-SplitK = tuple[str, tuple[tuple[int, tuple[tuple[int, int], ...]], ...]]
+SplitK = tuple[str, tuple[tuple[int, tuple[tuple[int, Parts], ...]], ...]]
 
 
 @dataclass(frozen=True)
@@ -151,13 +154,13 @@ class Launch:
 
     waves: programs that a multiprocessor gets, rounded up, at most MANY_WAVES; 0 where the grid is
     not known.  short: the main loop has fewer steps than `Schedule.short` says, or as many as
-    `Schedule.single_trip_loop`.  parts: CTAs that share the iterations of the main loop, as its grid is short
+    `Schedule.single_trip_loop`.  split_k: how CTAs share the iterations of the main loop
     (`Schedule.split_k`).
     """
 
     waves: int = 0
     short: bool = False
-    split_k: int = 1
+    split_k: Parts = 1
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,7 @@ def forwarded(load: str) -> str:
 @dataclass(frozen=True)
 class ClusterPlan:
     """The CTAs of a program: how many, and the axis ("M" or "N") of the dots' results that they divide; "K":
-    the iterations of the loop that adds these up."""
+    the iterations of the loop that adds these up.  LAST_WAVE: CTAs that are no cluster divide those."""
 
     axis: str | None = None
     ctas: int = 1
@@ -347,9 +350,7 @@ class Schedule:
     delayed_reductions: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
     ctas_per_sm: int = 1  # occupancy: each has its part of the registers
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
-    split_k: SplitK | None = (
-        None  # launches of few programs that take another one (`Launch.split_k`)
-    )
+    split_k: SplitK | None = None  # launches that take another one (`Launch.split_k`)
     by_waves: bool = False  # would it be another one for other `Launch.waves`?
     fused_dots: tuple[tuple[str, ...], ...] = ()  # on one left operand: each becomes one wider dot
     promotions: tuple[PromotionPlan, ...] = ()

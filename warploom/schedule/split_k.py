@@ -1,9 +1,14 @@
-"""Automatic split-K: in which launches several CTAs share the iterations of a program's loop.
+"""Automatic split-K and Stream-K: in which launches several CTAs share the iterations of a program's loop.
 
 With fewer programs than multiprocessors the rest of the chip idles, and a launch takes what the steps of one
 program take.  n CTAs of a cluster do a part of them each, and then add up what they have.  What that is worth
 is weighed by the cost table: a step takes its arithmetic or the way of its operands, whichever is longer, and
 all CTAs together get no more of these than memory gives.
+
+Beyond one wave a launch takes as long as if its last wave were full.  There the programs of that wave alone
+are shared (passes/tile/split_last_wave.py): their parts meet in memory, where each is stored and loaded.
+Parts of fewer programs have less in common: of so many parts each loads as if √parts as much were its own
+(docs/log/2026-11-28-stream-k.md has what was predicted beside what was measured).
 
 Decides which launches; each knows its grid and its steps, and takes its variant (runtime/variants.py).
 """
@@ -16,10 +21,21 @@ from dataclasses import replace
 from warploom.analysis.shared_loops import NoReductionError, reduction_of
 from warploom.schedule import forms
 from warploom.schedule.context import Context
-from warploom.schedule.model import SPLITS, Launch, Reason, Schedule, SplitK
+from warploom.schedule.model import (
+    LAST_WAVE,
+    SPLITS,
+    Launch,
+    Parts,
+    Reason,
+    Schedule,
+    SplitK,
+)
 from warploom.schedule.rings import slot_bytes
 from warploom.target import Target
 
+MOST_PARTS = 4  # of a program of the last wave: who comes last adds up a tile of sums of each
+MOST_WAVES = 2  # full ones before a last one that is shared: after more of them nothing was gained
+WORTH_OF_WAVES = 0.94  # of the time of whole programs, likewise
 MANY = 1 << 12  # steps at which it has to be worth it
 WORTH = 0.9  # of the time of fewer CTAs: costs are not known better than that
 ROOM = 0.3  # of shared memory, for the parts that CTA 0 gets: rings want the rest
@@ -33,24 +49,28 @@ def with_split_k(context: Context, schedule: Schedule, launch: Launch) -> Schedu
     if found is None:
         return schedule
     loop, rows = found
+    reasons = list(schedule.reasons)
     pairs = [(ctas, programs, steps) for programs, row in rows for steps, ctas in row]
-    widest = {ctas: (programs, steps) for ctas, programs, steps in sorted(pairs)}
-    told = "; ".join(
-        f"{ctas} where there are at most {programs} programs and at least {steps} steps"
-        for ctas, (programs, steps) in widest.items()
-    )
-    most = f"split-K by up to {max(widest)} CTAs where the grid is short"
-    return replace(
-        schedule,
-        split_k=found,
-        reasons=(*schedule.reasons, Reason(loop, most, f"by the cost table: {told}")),
-    )
+    widest = {n: found for n, *found in sorted(p for p in pairs if p[0] != LAST_WAVE)}
+    if widest:
+        told = "; ".join(
+            f"{ctas} where there are at most {programs} programs and at least {steps} steps"
+            for ctas, (programs, steps) in widest.items()
+        )
+        most = f"split-K by up to {max(widest)} CTAs where the grid is short"
+        reasons.append(Reason(loop, most, f"by the cost table: {told}"))
+    if last := [p for p in pairs if p[0] == LAST_WAVE]:
+        steps, programs = min(steps for *_, steps in last), max(programs for _, programs, _ in last)
+        told = f"from {steps} steps on, at up to {programs} programs"
+        what = "Stream-K for the last wave where that is not nearly full"
+        reasons.append(Reason(loop, what, f"by the cost table: {told}"))
+    return replace(schedule, split_k=found, reasons=tuple(reasons))
 
 
 def _decided(context: Context, schedule: Schedule, launch: Launch) -> SplitK | None:
-    knobs, target = context.knobs, context.target
+    knobs = context.knobs
     asked = knobs.split_k is not None or knobs.num_ctas > 1
-    if asked or launch.split_k > 1 or launch.short or target.sync.cluster_ctas == 1:
+    if asked or launch.split_k != 1 or launch.short:
         return None
     try:
         found = reduction_of(context.accesses)
@@ -59,13 +79,23 @@ def _decided(context: Context, schedule: Schedule, launch: Launch) -> SplitK | N
     if not all(map(context.accesses.invariant, found.loop.operands[:3])):
         return None
     tiles = sum(slot_bytes(found.loop.results[i]) for i in found.sums)
+    last = _of_last_waves(context, schedule, tiles)
+    rows = (*_of_clusters(context, schedule, tiles), *last)
+    return (found.loop.id, rows) if rows else None
+
+
+def _of_clusters(context: Context, schedule: Schedule, tiles: int) -> Rows:
+    """Rows of grids that are short, by the CTAs of a cluster that share the steps.  tiles: bytes of sums."""
+    target = context.target
+    if target.sync.cluster_ctas == 1:
+        return ()
     room = [n for n in SPLITS if (n - 1) * tiles <= ROOM * target.shared.per_cta]
     time = _times(context, schedule, tiles)
     if time is None or not room:
-        return None
+        return ()
     limits = {n: most_programs(target, n) for n in room}
     powers = (1 << i for i in range(target.multiprocessors.bit_length()))
-    rows: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+    rows: list[Row] = []
     for programs in sorted({*limits.values(), *powers}):
         possible = [n for n in room if programs <= limits[n]]
         by_steps, before, steps = [], 1, 1
@@ -79,7 +109,39 @@ def _decided(context: Context, schedule: Schedule, launch: Launch) -> SplitK | N
         rows.append((programs, tuple(by_steps)))
     while rows and not rows[-1][1]:
         rows.pop()
-    return (found.loop.id, tuple(rows)) if rows else None
+    return tuple(rows)
+
+
+def _of_last_waves(context: Context, schedule: Schedule, tiles: int) -> Rows:
+    """Rows of grids whose last wave does not fill the chip, where a program fills a multiprocessor."""
+    target, cost = context.target, context.target.cost
+    work = forms.work_of(context.accesses, schedule)
+    if work is None:
+        return ()
+    need = schedule.tasks[0].needed or 1
+    form = forms.form_of(context.accesses, schedule, work, need, target)
+    if form.resident > 1:  # what its last programs leave idle is not known
+        return ()
+    full, rows = target.multiprocessors, list[Row]()
+    for whole in range(1, MOST_WAVES + 1):
+        rows.append((whole * full, ()))
+        for parts in range(MOST_PARTS, 1, -1):
+            apart = replace(work, loaded=work.loaded * parts**0.5)
+            meet = cost.meeting + tiles / cost.parts_bytes + parts * tiles / cost.own_bytes
+            least = None
+            for steps in (1 << i for i in range(1, MANY.bit_length())):
+                each = forms.cycles(work, form, whole + 1, steps)
+                split = forms.cycles(apart, form, 1, -(-steps // parts)) + meet
+                if whole * each + split <= WORTH_OF_WAVES * (whole + 1) * each:
+                    least = steps
+                    break
+            found: tuple[tuple[int, Parts], ...] = ((least, LAST_WAVE),) if least else ()
+            if rows[-1][1] == found and found:
+                rows.pop()
+            rows.append((whole * full + full // parts, found))
+    while rows and not rows[-1][1]:
+        rows.pop()
+    return tuple(rows)
 
 
 def most_programs(target: Target, ctas: int) -> int:
@@ -87,6 +149,8 @@ def most_programs(target: Target, ctas: int) -> int:
     return int(target.multiprocessors * WHOLE[ctas]) // ctas
 
 
+Row = tuple[int, tuple[tuple[int, Parts], ...]]
+Rows = tuple[Row, ...]
 Time = Callable[[int, int, int], float]
 
 

@@ -98,9 +98,11 @@ def compare(
     order: str = "late",
     seed: int = 0,
     given: bool = False,
+    programs: Sequence[int] | None = None,
     **options: Any,
 ) -> AlgebraReport:
-    """Runs two functions with the same parameters in the field, on copies of the arguments.
+    """Runs two functions with the same parameters in the field, on copies of the arguments.  The second may
+    have more, after the reference's, and another grid; then `programs` is the reference's.
 
     reference: the oracle runs it; at WARP or PLACED it is simulated in order "early".  func: likewise, in
     `order`.  seed: of the residues in memory and of the order.  given: an array's floats stand for themselves
@@ -109,12 +111,15 @@ def compare(
 
         compare(kernel.lowered.written, kernel.placed, args, grid).is_equal"""
     seed = whole_number("seed", seed, 0)
-    bind(reference, args)  # what doesn't fit is told as of any run
-    wanted, found = (_Arguments(reference, args, seed, given) for _ in range(2))
-    _run(reference, wanted, grid, "early", {**options, "seed": seed})
+    bind(func, args)  # what doesn't fit is told as of any run
+    wanted, found = (_Arguments(func, args, seed, given) for _ in range(2))
+    common = range(len(reference.params))
+    _run(reference, wanted, programs or grid, "early", {**options, "seed": seed})
     report = _run(func, found, grid, order, {**options, "seed": seed})
     differences, elements, void = [], 0, 0
     for i, (x, y) in enumerate(zip(wanted.buffers, found.buffers, strict=True)):
+        if not any(argument in common for argument in wanted.owners[i]):
+            continue
         is_float = x.dtype == np.float64
         differs = (x != y) & ~(np.isnan(x) & np.isnan(y)) if is_float else x != y
         elements += x.size
@@ -126,8 +131,8 @@ def compare(
 
 def _run(func: Func, args: _Arguments, grid: Any, order: str, options: dict[str, Any]) -> SimReport:
     if func.level not in SEQUENTIAL:
-        return simulate(func, args.values, grid, order=order, numerics=ALGEBRA, **options)
-    run(func, args.values, grid, ALGEBRA)
+        return simulate(func, args.of(func), grid, order=order, numerics=ALGEBRA, **options)
+    run(func, args.of(func), grid, ALGEBRA)
     return SimReport()
 
 
@@ -153,6 +158,10 @@ class _Arguments:
         for group in _overlapping(arrays):
             rng = np.random.default_rng((seed, len(self.buffers)))
             self._add(func, {i: arrays[i] for i in group}, rng, given)
+
+    def of(self, func: Func) -> list[Any]:
+        """Those of one of the functions that they are for."""
+        return self.values[: len(func.params)]
 
     def _add(
         self, func: Func, arrays: dict[int, Array], rng: np.random.Generator, given: bool

@@ -21,12 +21,13 @@ def simulate_in_mode(
     seed: int | None = None,
     exact: bool = False,
     algebra: bool = False,
+    programs: Sequence[int] | None = None,
     **options: Any,
 ) -> Any:
     """A run of `placed` on the arguments, which it writes: its SimReport.  exact: dots add as the tensor core
     of its target does, bit for bit (sim/tensor_core.py).  algebra: an AlgebraReport instead,
-    of `reference` and `placed` in a finite field; the arguments stay as they are (sim/algebra.py).  options:
-    as for `simulate`, of the algebra mode as for `compare`."""
+    of `reference` and `placed` in a finite field; the arguments stay as they are (sim/algebra.py).  programs:
+    as of `compare`.  options: as for `simulate`, of the algebra mode as for `compare`."""
     if algebra and exact:
         raise LaunchError(
             "simulator-mode",
@@ -36,6 +37,7 @@ def simulate_in_mode(
     if algebra:
         from warploom.sim.algebra import compare
 
-        return compare(reference, placed, args, grid, seed=seed or 0, **options)
+        how = {"seed": seed or 0, "programs": programs, **options}
+        return compare(reference, placed, args, grid, **how)
     numerics = tensor_core.exact(placed.target) if exact else FLOATS
     return simulate(placed, args, grid, seed=seed, numerics=numerics, **options)

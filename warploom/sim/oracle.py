@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,12 +73,12 @@ class _ProgramState:
 
     rank: int
     sent: dict[tuple[Op, int], list[Any]]
-    numbers: deque[Any] = field(default_factory=deque)
+    numbers: defaultdict[Op, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
 
-    def again(self) -> Any:
-        """The next of them, for a later run."""
-        self.numbers.rotate(-1)
-        return self.numbers[-1]
+    def again(self, o: Op) -> Any:
+        """The next of them by an op, for a later run."""
+        self.numbers[o].rotate(-1)
+        return self.numbers[o][-1]
 
 
 @dataclass
@@ -220,13 +220,14 @@ class _Program:
         return self.replica < max((self.replicas.get(t, 1) for t in o.tasks), default=1)
 
     def given(self, o: Op, ask: Callable[[], Any]) -> Any:
-        """What memory or the clock gives: where tasks of one replica alone run the op, replica 0's run asks,
-        and the later ones get the same."""
-        if not self.acts(o):
-            return self.shared.again()
+        """What memory or the clock gives: where tasks of one replica alone run the op, or it is an atomic on
+        a number, replica 0's run asks, and the later ones get the same."""
+        is_atomic = o.kind is tile.atomic and not isinstance(o.result.type, Tile)
+        if not self.acts(o) or (is_atomic and self.replica):
+            return self.shared.again(o)
         found = ask()
-        if max((self.replicas.get(t, 1) for t in o.tasks), default=1) == 1:
-            self.shared.numbers.append(found)
+        if is_atomic or max((self.replicas.get(t, 1) for t in o.tasks), default=1) == 1:
+            self.shared.numbers[o].append(found)
         return found
 
 

@@ -280,7 +280,8 @@ class CostTable:
     operands are there; handover, what tasks cost it more; uniform_step, what a step takes a uniform program's
     group beside arithmetic; store_bytes, how fast results leave.  What short grids are weighed by
     (schedule/split_k.py): own_bytes, how fast boxes arrive that no other SM loads; memory_bytes, what all
-    SMs together get of memory; cluster, what CTAs take to begin as a cluster and to meet in it.
+    SMs together get of memory; cluster, what CTAs take to begin as a cluster and to meet in it; meeting, what
+    they take to meet in memory, parts_bytes, how fast what they leave there is to be seen by others.
     """
 
     tensor_macs_16bit: float
@@ -306,6 +307,8 @@ class CostTable:
     own_bytes: float
     memory_bytes: float
     cluster: float
+    meeting: float
+    parts_bytes: float
 
     def transfer(self, size: float) -> float:
         """Cycles that TMA (or cp.async) takes to move `size` bytes, without the latency."""

@@ -120,7 +120,8 @@ CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(
 # benchmarks.choice`, whose results git has).  own_bytes: the rate above of lines that no other SM
 # wants.  memory_bytes: what products of 16 rows get of an H200's memory, 3.6 TB/s at 1.755 GHz
 # (docs/log/2026-11-23-mma-sync-beside-triton.md).  in_order_macs_16bit: of four warps; products of 4096³ keep
-# 1090 of them at the clock that their power allows.  cluster is assumed, not measured.
+# 1090 of them at the clock that their power allows.  cluster is assumed, not measured.  meeting and
+# parts_bytes: by products on an H100 whose last wave was shared (docs/log/2026-11-28-stream-k.md).
 COST = CostTable(
     tensor_macs_16bit=2048,
     in_order_macs_16bit=1350,
@@ -145,6 +146,8 @@ COST = CostTable(
     own_bytes=36,
     memory_bytes=2100,
     cluster=2000,
+    meeting=2000,
+    parts_bytes=9,
 )
 
 REGISTERS = Registers(

@@ -17,21 +17,24 @@ replica 0 alone.  func.attrs["replicas"] tells interpreters of sequential levels
 
 from __future__ import annotations
 
+from warploom.analysis.access import Accesses
 from warploom.analysis.data_split import Split
 from warploom.analysis.structure import structure_of
 from warploom.ir.core import Func
 from warploom.passes.partition_values import Stores
 from warploom.schedule.model import Schedule
+from warploom.target import Target
 
 
-def partition_data(func: Func, schedule: Schedule) -> Func:
+def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring.  The split was tried when it was chosen: a refusal is a RefusalError."""
     main = schedule.tasks[0]
     structure = structure_of(func)
     carried = {i for c in schedule.channels for i in c.all_items}
     items = frozenset(o.result for o in structure.ops if o.id in carried)
     axis = schedule.split.axis or "M"
-    split = Split(structure, lambda o: main.name in o.tasks, items, axis, main.replicas)
+    told = Accesses(func, target).in_workspace
+    split = Split(structure, lambda o: main.name in o.tasks, items, axis, main.replicas, told)
     body = Stores(split, frozenset({main.name})).whole(func.body)
     attrs = {**func.attrs, "replicas": ((main.name, main.replicas),)}
     return func.with_(body=body, attrs=attrs)

@@ -57,7 +57,9 @@ class _Partition:
     def __post_init__(self) -> None:
         self.structure = structure_of(self.func)
         self.accesses = Accesses(self.func, self.target)
-        self.ordered = self.accesses.aliased() | self.accesses.overwriting()
+        # What programs leave for each other in workspaces their tickets order, within a program as well.
+        ordered = self.accesses.aliased() | self.accesses.overwriting()
+        self.ordered = {o for o in ordered if not self.accesses.in_workspace(o)}
         self.announcing = self.accesses.announcing()
         self.demand = Demand.assigned(
             self.structure,
