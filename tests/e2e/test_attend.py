@@ -80,7 +80,8 @@ BAD_ATTENTION: dict[str, tuple[Callable[[], Any], str]] = {
     "v by tokens": (lambda: attended(Q, K, BY_TOKEN), "attention: v is of shape"),
     "o by tokens": (
         lambda: attended(Q, K, V, nan(40, 4, 64).transpose(1, 0, 2)),
-        r"attention: o is of shape \(4, 40, 64\) and strides \(64, 256, 1\)",
+        r"attention: o is of shape \(4, 40, 64\) and strides \(64, 256, 1\), not \(4, 40, 64\), row-major and "
+        r"without gaps\nhelp: allocate o whole: the result would be in its copy alone",
     ),
     "d not the last": (
         lambda: attended(Q, heads_of(4, 64, 40).transpose(0, 2, 1), V),

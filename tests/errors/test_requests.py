@@ -253,6 +253,16 @@ def test_no_frame_of_the_compiler_before_the_message(
         assert keep == "1" or ("direct cause" not in told and "During handling" not in told)
 
 
+def test_nor_where_an_option_is_the_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WARPLOOM_TRACEBACK", raising=False)
+    monkeypatch.setenv("WARPLOOM_DUMP", "no_such_pass")
+    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+    with pytest.raises(CompileError, match="WARPLOOM_DUMP names no_such_pass") as caught:
+        compiled(None, {"BM": 256})
+    inside = {f.filename for f in traceback.extract_tb(caught.value.__traceback__)}
+    assert {Path(f).name for f in inside if str(PACKAGE) in f} <= {"jit.py", "mistakes.py"}
+
+
 def test_what_a_compiled_kernel_is_given_by_mistake() -> None:
     kernel = compiled()
     wrong: dict[str, tuple[Any, ...]] = {

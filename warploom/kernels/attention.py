@@ -454,15 +454,15 @@ def check_attention(given: Given) -> None:
     q = given.dense("q_ptr", (heads, seq, d), HALVES)
     for name in ("k_ptr", "v_ptr"):
         given.dense(name, (heads // shared_by, seq, d), (q.dtype,))
-    given.dense("o_ptr", (heads, seq, d), (q.dtype,))
-    given.dense("counter_ptr", (2,), ("i32",))
+    given.dense("o_ptr", (heads, seq, d), (q.dtype,), written=True)
+    given.dense("counter_ptr", (2,), ("i32",), written=True)
     results = ["o_ptr", "counter_ptr"]
     if named["LSE"]:
-        given.dense("lse_ptr", (heads, seq), ("f32",))
+        given.dense("lse_ptr", (heads, seq), ("f32",), written=True)
         results.append("lse_ptr")
     if named["parts_ptr"] is not None:
         parts = given.array("parts_ptr", ("f32",))
-        given.dense("parts_ptr", (math.prod(parts.shape),), ("f32",))
+        given.dense("parts_ptr", (math.prod(parts.shape),), ("f32",), written=True)
         results.append("parts_ptr")
     given.apart(*results)
 

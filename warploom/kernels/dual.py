@@ -105,7 +105,7 @@ def check_dual(given: Given, dtypes: Sequence[str]) -> None:
     a = given.dense("a_ptr", (m, k), dtypes)
     given.dense("b1_ptr", (n, k), (a.dtype,))
     given.dense("b2_ptr", (n, k), (a.dtype,))
-    given.dense("c_ptr", (m, n), FLOATS)
+    given.dense("c_ptr", (m, n), FLOATS, written=True)
     given.apart("c_ptr")
 
 

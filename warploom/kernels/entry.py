@@ -87,7 +87,9 @@ class Given:
             raise self.refuse(name, f"of shape {found}", f"({axes})", help)
         return found
 
-    def dense(self, name: str, shape: tuple[int, ...], dtypes: Sequence[str]) -> Array:
+    def dense(
+        self, name: str, shape: tuple[int, ...], dtypes: Sequence[str], written: bool = False
+    ) -> Array:
         """An array of this shape (or flat, of as many elements), row-major and without gaps."""
         found = self.array(name, dtypes)
         wanted = f"{shape}, row-major and without gaps"
@@ -97,7 +99,10 @@ class Given:
             )
         if not _is_dense(found):
             how = f"of shape {found.shape} and strides {found.strides}"
-            raise self.refuse(name, how, wanted, f"pass {label(name)}.contiguous()")
+            help = f"pass {label(name)}.contiguous()"
+            if written:
+                help = f"allocate {label(name)} whole: the result would be in its copy alone"
+            raise self.refuse(name, how, wanted, help)
         return found
 
     def matrix(

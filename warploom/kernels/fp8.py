@@ -111,7 +111,7 @@ def check_fp8(given: Given) -> None:
     given.dense("b_ptr", (k, n) if given.named.get("B_TRANSPOSED") else (n, k), BYTES)
     given.dense("scale_a_ptr", (m,), ("f32",))
     given.dense("scale_b_ptr", (n,), ("f32",))
-    given.dense("c_ptr", (m, n), FLOATS)
+    given.dense("c_ptr", (m, n), FLOATS, written=True)
     given.apart("c_ptr")
 
 

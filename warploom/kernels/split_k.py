@@ -166,7 +166,7 @@ def check_short_gemm(given: Given) -> None:
     needed = workspace(given.number("M"), given.number("N"), target)
     for name, dtype, size in zip(("parts_ptr", "counts_ptr"), ("f32", "i32"), needed, strict=True):
         found = given.array(name, (dtype,))
-        given.dense(name, (math.prod(found.shape),), (dtype,))
+        given.dense(name, (math.prod(found.shape),), (dtype,), written=True)
         if math.prod(found.shape) < size:
             help = f"allocate what workspace(M, N, {target!r}) says"
             raise given.refuse(name, f"of shape {found.shape}", f"{size} elements", help)

@@ -27,11 +27,18 @@ def user_facing(fn: Callable[P, T]) -> Callable[P, T]:
         try:
             return fn(*args, **kwargs)
         except ReportedError as error:
-            if error.code == "option" or options.get().traceback:
+            if _keeps_frames():
                 raise
             raise error.with_traceback(None)  # noqa: B904 - the same error, its causes as they are
 
     return call
+
+
+def _keeps_frames() -> bool:
+    try:
+        return options.get().traceback
+    except ReportedError:  # an option is what is wrong
+        return False
 
 
 def warn(text: str) -> None:
