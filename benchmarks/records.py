@@ -4,9 +4,10 @@ A line describes a run, or what one implementation did in one case of a run (her
 
     {"schema":1,"run":"6a106069","date":"2026-11-21T15:23:37Z","commit":"004ed69","device":"NVIDIA H200",
      "driver":"580.159.04","versions":{"torch":"2.11.0+cu130", …}}
-    {"case":"bf16 TN 8192x8192x8192","peer":"cuBLAS","run":"6a106069","burst":[794.1,795.0,793.8],
-     "config":"torch.matmul","rel_err":0.00166}
+    {"case":"bf16 TN 8192x8192x8192","peer":"cuBLAS","burst":[794.1,795.0,793.8],"config":"torch.matmul",
+     "rel_err":0.00166}
 
+A record without "run" is of the run of the line before it.
 `benchmarks/results/` has the current records, a file a family of cases; git has the earlier ones.
 
     python -m benchmarks.records out/gemm.jsonl --into benchmarks/results/gemm.jsonl
@@ -100,19 +101,22 @@ def read(*files: Path) -> Report:
     """The records of the files, in order.  Raises RecordError, with file and line, for what is no record."""
     report = Report()
     for file in files:
+        last = ""
         for at, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             try:
                 line = json.loads(text)
                 if "case" in line:
-                    record = _made(Record, line)
+                    record = _made(Record, {"run": last, **line})
                     if record.run not in report.runs:
                         raise RecordError(f"run {record.run!r} has no line before")
                     report.records.append(record)
+                    last = record.run
                 else:
                     if line.pop("schema", None) != SCHEMA:
                         raise RecordError(f"a run of another schema than {SCHEMA}")
                     run = _made(Run, line)
                     report.runs[run.run] = run
+                    last = run.run
             except (RecordError, json.JSONDecodeError, TypeError) as error:
                 raise RecordError(f"{file}:{at}: {error}") from None
     return report
@@ -125,12 +129,17 @@ def current(family: str) -> Report:
 
 def write(file: Path, report: Report) -> None:
     """Each run before its first record."""
-    lines, told = [], set()
+    lines, told, last = [], set(), ""
     for record in report.records:
         if record.run not in told:
             told.add(record.run)
             lines.append({"schema": SCHEMA, **_short(report.runs[record.run])})
-        lines.append(_short(record))
+            last = record.run
+        line = _short(record)
+        if line["run"] == last:
+            del line["run"]
+        lines.append(line)
+        last = record.run
     for name in report.runs.keys() - told:  # a run that has measured nothing yet
         lines.append({"schema": SCHEMA, **_short(report.runs[name])})
     texts = [json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines]
