@@ -17,7 +17,7 @@ from corpus.in_order import CASES, chunks, wholes
 from tests.e2e.corpus import judging
 from tests.e2e.road import default_orders
 from tests.eject.owned import owned, same_program
-from tests.pairwise import diagonals
+from tests.pairwise import diagonals, every
 from tests.sass import disassembler, loops
 from warploom.check import CheckReport
 from warploom.errors import CompileError
@@ -217,7 +217,7 @@ def test_a_script_multiplies_where_tensors_lie_and_a_missing_barrier_is_found() 
 
 
 @pytest.mark.skipif(disassembler() is None, reason="no disassembler")
-@pytest.mark.parametrize("target", [t for t in TARGETS if t != "sm_121a"])
+@pytest.mark.parametrize("target", every(2, [t for t in TARGETS if t != "sm_121a"]))
 def test_a_step_is_mostly_multiply_adds(target: str) -> None:
     """8x4 elements a thread, 4 of K at a time: 128 multiply-adds to 12 loads of 16 bytes."""
     case = wholes(256, 256, 256, (64, 64, 32), "rr", 4)
