@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from warploom.codegen.lower_arith import literal
 from warploom.codegen.lower_memory import Places, together
 from warploom.codegen.lower_shared import geometry
 from warploom.codegen.lower_tiles import at_register, load_text, store_text
-from warploom.codegen.registers import c_type, itemsize, read, words_of
+from warploom.codegen.registers import c_type, itemsize, pointed, read, words_of
 from warploom.codegen.text import all_of
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import smem, tile
@@ -78,19 +79,13 @@ def _atomic(e: Emitter, o: Op) -> None:
     n = 1 if used else together(o, t)
     if n > 1:
         for i in range(0, len(r.elements), n):
-            tests = [holder, read(masks.elements[i], masks.elem) if masks else ""]
-            test = all_of(tests) or "true"
+            pointer, mask = pointed(pointers, masks, i)
+            test = all_of([holder, mask]) or "true"
             part = r.elements[i : i + n]
             given = words_of(r, i, 2 * n) if elem.bits == 16 else [read(x, elem) for x in part]
-            pointer = read(pointers.elements[i], pointers.elem)
             e.line(f"red_add_{elem}x{n}({test}, {pointer}, {', '.join(given)});")
         return
-
-    def place(i: int) -> tuple[str, str]:
-        mask = read(masks.elements[i], masks.elem) if masks else ""
-        return read(pointers.elements[i], pointers.elem), mask
-
-    _each_atomically(e, o, place)
+    _each_atomically(e, o, partial(pointed, pointers, masks))
     _order(e, o, "acquire")
 
 

@@ -20,6 +20,7 @@ from warploom.codegen.registers import (
     itemsize,
     pack,
     per_word,
+    pointed,
     read,
     unword,
     word,
@@ -305,24 +306,18 @@ def _load(e: Emitter, o: Op) -> None:
     assert isinstance(t, Tile)
     dst, pointers = e.array(o.result), e.regs(p)
     masks, others = (*map(e.regs, rest), None, None)[:2]
-
-    def at(i: int) -> tuple[str, str]:
-        """C for the pointer of an element and its mask."""
-        mask = read(masks.elements[i], masks.elem) if masks else ""
-        return read(pointers.elements[i], pointers.elem), mask
-
     n = together(o, t)
     if n > 1 and n >= per_word(elem):
         for start in range(0, dst.count, n):
             size = item * n
             given = ", ".join(words_of(others, start, size)) if others else ""
-            raw = _read_global(o, 8 * size, *at(start), nothing(size, given))
+            raw = _read_global(o, 8 * size, *pointed(pointers, masks, start), nothing(size, given))
             loaded(e, dst, start, size, raw)
         return
     n = per_word(elem)
     values = []
     for i in range(dst.count):
-        pointer, mask = at(i)
+        pointer, mask = pointed(pointers, masks, i)
         test = all_of((e.inside(t, i), mask))
         if n > 1 or (others and item >= 4):
             given = ", ".join(words_of(others, i, item)) if others else ""
@@ -384,12 +379,10 @@ def _store(e: Emitter, o: Op) -> None:
     holder = e.holder(t.layout)
     n = together(o, t)
     for i in range(0, len(r.elements), n):
-        tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
-        text = (
-            f"store_global{8 * item * n}{how}({read(pointers.elements[i], pointers.elem)},"
-            f" {', '.join(words_of(r, i, item * n))}{policy});"
-        )
-        e.line_if(tests, text)
+        pointer, mask = pointed(pointers, masks, i)
+        given = ", ".join(words_of(r, i, item * n))
+        text = f"store_global{8 * item * n}{how}({pointer}, {given}{policy});"
+        e.line_if([holder, e.inside(t, i), mask], text)
 
 
 LOWER: dict[OpKind, Lowering] = {

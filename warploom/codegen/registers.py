@@ -116,6 +116,12 @@ def read(e: Element, elem: DType | Pointer, at: str | None = None) -> str:
     return f"{elem.name}_at<{half}>({word})"
 
 
+def pointed(pointers: Regs, masks: Regs | None, i: int) -> tuple[str, str]:
+    """C for the pointer of the i-th element of an access, and for its mask ("": none)."""
+    mask = read(masks.elements[i], masks.elem) if masks else ""
+    return read(pointers.elements[i], pointers.elem), mask
+
+
 def pack(elem: DType | Pointer, values: Sequence[str]) -> str:
     """One array entry from the values of its elements."""
     if not is_packed(elem):

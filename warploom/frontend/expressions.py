@@ -74,11 +74,10 @@ class Expressions(Calls):
         with self.at(node):
             return admit(node.id, value)
 
-    def expr_Tuple(self, node: ast.Tuple) -> Any:
+    def expr_Tuple(self, node: ast.Tuple | ast.List) -> Any:
         return tuple(self.elements(node.elts))
 
-    def expr_List(self, node: ast.List) -> Any:
-        return tuple(self.elements(node.elts))
+    expr_List = expr_Tuple
 
     def expr_JoinedStr(self, node: ast.JoinedStr) -> str:
         parts: list[str] = []

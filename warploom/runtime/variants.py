@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, Generic, TypeVar
 
-from warploom.errors import CompileError, InternalError
+from warploom.errors import CompileError
 from warploom.frontend.reads import Variants
 from warploom.frontend.tokens import exact
 from warploom.runtime.compiled import CompiledKernel, compile_request
@@ -21,13 +21,15 @@ from warploom.runtime.kernel import Kernel
 from warploom.runtime.plan import MapKey
 from warploom.runtime.request import Request
 from warploom.runtime.values import first_overlap
-from warploom.schedule.model import LAST_WAVE, MANY_WAVES, SPLITS, Parts
+from warploom.schedule.model import LAST_WAVE, MANY_WAVES, Parts
 from warploom.target import Target
 
 K = TypeVar("K", bound=Kernel)
 
 
 Pairs = tuple[tuple[int, int], ...]
+Change = Callable[[Request], Request]
+Changes = tuple[Change, ...]
 
 
 class Arguments:
@@ -93,9 +95,10 @@ def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
     return any(min(dims) <= 0 for _, dims, _ in arguments.bound(kernel)[1])
 
 
-def _splits_k(ctas: Parts, kernel: Kernel, arguments: Arguments) -> bool:
-    """It has so few programs, or in its last wave, that so many CTAs share the steps of each."""
-    return arguments.programs > 0 and kernel.split_k(arguments.values, arguments.programs) == ctas
+def _splits_k(kernel: Kernel, arguments: Arguments) -> Parts:
+    """How many CTAs share the steps of each program, or of the last wave's, where there are few; else 0."""
+    ctas = kernel.split_k(arguments.values, arguments.programs) if arguments.programs > 0 else 1
+    return 0 if ctas == 1 else ctas
 
 
 # ---- what that changes
@@ -111,9 +114,10 @@ def for_less(request: Request) -> Request:
     return replace(request, structured=False, schedule=None)
 
 
-def for_one_array(pairs: Pairs, request: Request) -> Request:
+@cache  # for equal pairs it is the same change
+def for_one_array(pairs: Pairs) -> Change:
     """The variant for pairs of arguments that are one array each: rows are stored where they were loaded."""
-    return replace(request, one_array=pairs, schedule=None)
+    return lambda request: replace(request, one_array=pairs, schedule=None)
 
 
 def for_overlap(request: Request) -> Request:
@@ -131,44 +135,33 @@ def for_empty(request: Request) -> Request:
     return replace(request, specs=specs, schedule=None)
 
 
-def for_split_k(ctas: Parts, request: Request) -> Request:
+@cache
+def for_split_k(ctas: Parts) -> Change:
     """The variant in which so many CTAs share the steps of a program, or some those of the last wave's."""
-    return replace(request, launch=replace(request.launch, split_k=ctas), schedule=None)
+    return lambda request: replace(
+        request, launch=replace(request.launch, split_k=ctas), schedule=None
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
     """breaks: how a launch breaks what a kernel takes for granted; false where it does not.  change: what it
-    is compiled for instead.  of: the rule that is meant, where what a launch breaks decides on the change."""
+    is compiled for instead, by what `breaks` said."""
 
     breaks: Callable[[Kernel, Arguments], Any]
-    change: Callable[[Request], Request]
-    of: Callable[[Any], Rule] | None = None
+    change: Callable[[Any], Change]
 
 
-def _never(request: Request) -> Request:
-    raise InternalError("a rule that has others in its place changes nothing itself")
-
-
-@cache
-def one_array(pairs: Pairs) -> Rule:
-    """The rule for these pairs of arguments."""
-    return Rule(_one_array, partial(for_one_array, pairs))
-
-
-OVERLAP = Rule(_overlap, for_overlap)
-LAST = Rule(partial(_splits_k, LAST_WAVE), partial(for_split_k, LAST_WAVE))
+OVERLAP = Rule(_overlap, lambda _: for_overlap)
 RULES = (
-    Rule(_are_two, partial(for_one_array, ())),
-    Rule(_is_short, for_short),
-    Rule(_is_less, for_less),
-    Rule(_one_array, _never, of=one_array),
+    Rule(_are_two, lambda _: for_one_array(())),
+    Rule(_is_short, lambda _: for_short),
+    Rule(_is_less, lambda _: for_less),
+    Rule(_one_array, for_one_array),
     OVERLAP,
-    Rule(_is_empty, for_empty),
-    *(Rule(partial(_splits_k, n), partial(for_split_k, n)) for n in SPLITS),
-    LAST,
+    Rule(_is_empty, lambda _: for_empty),
+    Rule(_splits_k, for_split_k),
 )
-Changes = tuple[Rule, ...]
 
 
 def variants_for(
@@ -184,7 +177,7 @@ def variants_for(
         changes, kernel = found[-1]
         if reason := rule.breaks(kernel, arguments):
             tell(rule, kernel, reason)
-            changes = (*changes, rule.of(reason) if rule.of else rule)
+            changes = (*changes, rule.change(reason))
             found.append((changes, kernel_of(changes)))
     return found
 
@@ -192,7 +185,7 @@ def variants_for(
 def captured_of(found: Sequence[tuple[Changes, K]]) -> K | None:
     """The variant that a launch runs instead where its stream is being captured (`OnPrograms.captured`)."""
     changes, _ = found[-1]
-    return found[-2][1] if changes and changes[-1] is LAST else None
+    return found[-2][1] if changes and changes[-1] is for_split_k(LAST_WAVE) else None
 
 
 @dataclass(frozen=True)
@@ -212,7 +205,7 @@ class Accepted(Generic[K]):
     def of(found: Sequence[tuple[Changes, K]], arguments: Arguments) -> Accepted[K] | None:
         """Of what `variants_for` gave; None where that is for arguments that overlap, or are one array."""
         changes, kernel = found[-1]
-        if kernel.plan.one_array or OVERLAP in changes:
+        if kernel.plan.one_array or for_overlap in changes:
             return None
         disjoint = {pair for _, kernel in found for pair in kernel.plan.disjoint}
         spans: dict[int, tuple[int, int] | None] = {}
@@ -233,8 +226,8 @@ class Accepted(Generic[K]):
 
 def changed(request: Request, changes: Changes) -> Request:
     """The request for a variant."""
-    for rule in changes:
-        request = rule.change(request)
+    for change in changes:
+        request = change(request)
     return request
 
 

@@ -159,10 +159,8 @@ class GlobalMemory:
                 continue
             if b.data.dtype == dtype and (address - begin) % dtype.itemsize == 0:
                 return number, begin + shift, begin + size + shift
-            whole = begin % dtype.itemsize == size % dtype.itemsize == 0
-            if (
-                whole and self.numerics is FLOATS
-            ):  # words of smaller elements, or parts of wider ones
+            # Words of smaller elements, or parts of wider ones.
+            if self.numerics is FLOATS and begin % dtype.itemsize == size % dtype.itemsize == 0:
                 self.buffers.append(Buffer(b.name, b.data.view(dtype), 0))
                 return len(self.buffers), begin + shift, begin + size + shift
         if self._held is None and self.numerics is FLOATS:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from warploom.ir.core import KINDS, MIXED, Builder, Family, Op, Type, Value, op, require
+from warploom.ir.core import KINDS, Builder, Family, Op, Type, Value, op, require
 from warploom.ir.ops import arith
+from warploom.ir.ops.tile import reduced, scanned
 from warploom.ir.types import DTYPES, DType, Scalar, Tile, dtype_of
 
 _OF_A_DTYPE = (arith.cast, arith.bitcast)
@@ -105,15 +106,7 @@ def _checked(parts: Sequence[Type], axis: int, combine: str) -> None:
     combination(combine, tuple(dtype_of(t) for t in parts))
 
 
-def _reduced(o: Op, axis: int) -> tuple[int | None, ...]:
-    return (axis + (axis >= o.attrs["axis"]),) * len(o.operands)
-
-
-def _scanned(o: Op, axis: int) -> tuple[int | None, ...]:
-    return (MIXED if axis == o.attrs["axis"] else axis,) * len(o.operands)
-
-
-@op(Family.COMBINE, axes=_reduced)
+@op(Family.COMBINE, axes=reduced)
 def reduce_by(
     first: Tile, *rest: Tile, axis: int, combine: str, layout: object = None
 ) -> tuple[Type, ...]:
@@ -129,7 +122,7 @@ def reduce_by(
     return tuple(Tile(shape, t.dtype, layout) if shape else Scalar(t.dtype) for t in parts)
 
 
-@op(Family.COMBINE, axes=_scanned)
+@op(Family.COMBINE, axes=scanned)
 def scan_by(
     first: Tile, *rest: Tile, axis: int, combine: str, reverse: bool = False
 ) -> tuple[Type, ...]:

@@ -107,16 +107,12 @@ def sliced(o: Op, axis: int) -> Along:
     return (axis if whole else MIXED, *(None,) * (len(o.operands) - 1))
 
 
-def _joined(o: Op, axis: int) -> Along:
+def reduced(o: Op, axis: int) -> Along:
+    return (axis + (axis >= o.attrs["axis"]),) * len(o.operands)
+
+
+def scanned(o: Op, axis: int) -> Along:
     return (MIXED if axis == o.attrs["axis"] else axis,) * len(o.operands)
-
-
-def _reduced(o: Op, axis: int) -> Along:
-    return (axis + (axis >= o.attrs["axis"]),)
-
-
-def _scanned(o: Op, axis: int) -> Along:
-    return (MIXED if axis == o.attrs["axis"] else axis,)
 
 
 def _gathered(o: Op, axis: int) -> Along:
@@ -202,7 +198,7 @@ def slice_tile(
     return Tile(shape, x.elem, layout)
 
 
-@op(Family.MOVE, levels=HARDWARE | {Level.TASK, Level.CHANNEL}, axes=_joined)
+@op(Family.MOVE, levels=HARDWARE | {Level.TASK, Level.CHANNEL}, axes=scanned)
 def concat(*parts: Tile, axis: int, layout: object = None) -> Tile:
     """The parts one after the other along an axis.  At PLACED a part's registers are some of the whole's.  On
     items of a channel it becomes one place in shared memory: they lie side by side in a slot."""
@@ -264,7 +260,7 @@ def _combines(name: str, x: Tile, axis: int, fn: str) -> None:
     require(fn in COMBINES, f"unknown reduction {fn}")
 
 
-@op(Family.COMBINE, axes=_reduced)
+@op(Family.COMBINE, axes=reduced)
 def reduce(
     x: Tile,
     *,
@@ -284,7 +280,7 @@ def reduce(
     return Tile(rest, x.dtype, layout) if rest else Scalar(x.dtype)
 
 
-@op(Family.COMBINE, axes=_scanned)
+@op(Family.COMBINE, axes=scanned)
 def scan(x: Tile, *, axis: int, fn: str, reverse: bool = False) -> Tile:
     """Each element combined with all in front of it along an axis (reverse: behind it), by fn as of `reduce`.
 

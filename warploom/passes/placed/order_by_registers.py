@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warploom.ir import engines
-from warploom.ir.analysis import closure, free_values
-from warploom.ir.core import Effect, Func, Op, Region, Value
+from warploom.ir.analysis import closure, reads
+from warploom.ir.core import Effect, Func, Op, Region
 from warploom.ir.ops import mbarrier, mma, smem, tile
 from warploom.ir.rewrite import rewrite_regions, with_ops, with_regions
 from warploom.ir.types import Tile
@@ -87,7 +87,7 @@ class _Ordering:
     ops: list[Op]
 
     def ordered(self) -> list[Op]:
-        self.needs = {o: self._needs(o) for o in self.ops}
+        self.needs = {o: reads(o) for o in self.ops}
         self.maker = {v: o for o in self.ops for v in o.results}
         self.multiplied = {v for o in self.ops if mma.is_issued(o) for v in o.operands}
         least = self.cost(self.ops)
@@ -108,9 +108,6 @@ class _Ordering:
 
     def cost(self, ops: Sequence[Op]) -> int:
         return self.pressure.excess(self.region, ops, self.limit)
-
-    def _needs(self, o: Op) -> tuple[Value, ...]:
-        return (*o.operands, *(v for r in o.regions for v in free_values(r)))
 
     def keeps(self, ops: list[Op], least: int) -> int:
         """Takes an order if it costs less; what it costs."""
