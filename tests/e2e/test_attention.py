@@ -65,7 +65,7 @@ def close(found: list[Any], causal: bool) -> None:
 @pytest.mark.parametrize(
     ("heads", "seq", "causal", "options"),
     every(
-        2,
+        3,
         [
             (2, 1, True, {"D": 64, "groups": 2}),
             (2, 100, False, {"D": 128, "groups": 2, "mma_wait_position": 3}),

@@ -193,7 +193,7 @@ def by_block_pointers(
 
 @pytest.mark.parametrize(
     ("knobs", "transposed"),
-    diagonals(2, [WS, WS_ONE, UNIFORM, UNIFORM_TWO], [False, True]),
+    diagonals(4, [WS, WS_ONE, UNIFORM, UNIFORM_TWO], [False, True]),
     ids=str,
 )
 def test_boxes_of_a_described_batch(knobs: dict[str, Any], transposed: bool) -> None:
@@ -225,7 +225,7 @@ def test_boxes_of_a_described_batch(knobs: dict[str, Any], transposed: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("knobs", "pads"), diagonals(2, [UNIFORM, WS_ONE], [(0, 0), (4, 0), (1, 1)]), ids=str
+    ("knobs", "pads"), diagonals(3, [UNIFORM, WS_ONE], [(0, 0), (4, 0), (1, 1)]), ids=str
 )
 def test_a_batch_axis_between_those_of_the_tile(
     knobs: dict[str, Any], pads: tuple[int, int]
@@ -244,7 +244,7 @@ def test_a_batch_axis_between_those_of_the_tile(
 
 
 @pytest.mark.parametrize(
-    ("knobs", "pads"), diagonals(2, [WS_ONE, UNIFORM], [(0, 0), (0, 4), (1, 1)]), ids=str
+    ("knobs", "pads"), diagonals(3, [WS_ONE, UNIFORM], [(0, 0), (0, 4), (1, 1)]), ids=str
 )
 def test_block_pointers_of_a_batch(knobs: dict[str, Any], pads: tuple[int, int]) -> None:
     args = arrays(*pads)

@@ -29,7 +29,7 @@ def compiled_for(case: Case, **knobs: Any) -> Any:
     return case.kernel.compile_for(*case.args, grid=case.grid, **case.meta, **given)
 
 
-@pytest.mark.parametrize("name", every(3, [*CASES]))
+@pytest.mark.parametrize("name", every(5, [*CASES]))
 def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     judging.judge(CASES[name](), "auto", tmp_path)
 

@@ -58,7 +58,7 @@ def check(case: Gemm, k: int, programs: int = 2, depth: int = 3) -> CompiledKern
 @pytest.mark.parametrize(
     ("pads", "orders", "via"),
     every(
-        2,
+        3,
         [
             ((4, 4, 0), "rc", {"cp_async"}),
             ((2, 2, 0), "rr", {"cp_async"}),

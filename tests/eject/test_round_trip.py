@@ -33,7 +33,7 @@ RUN += ["gated-two-groups", "block_sparse-uniform", "batched-depth-1", "attentio
 RUN += ["hinted", "assorted", *[n for n in CASES if "pads" in n][:5]]
 
 
-@pytest.mark.parametrize("name", every(3, [*CASES]))
+@pytest.mark.parametrize("name", every(5, [*CASES]))
 def test_the_same_program(name: str, tmp_path: Path) -> None:
     compiled = CASES[name].compiled()
     script, signature = owned(compiled.eject(), tmp_path, CASES[name].grid)
@@ -116,7 +116,7 @@ def aligned(script: Any) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", every(2, [*SCRIPTS]))
+@pytest.mark.parametrize("name", every(4, [*SCRIPTS]))
 def test_scripts_too(name: str, tmp_path: Path) -> None:
     """What was written by hand is ejected as well, and once more what came out."""
     compiled = SCRIPTS[name].compile(aligned(SCRIPTS[name]))

@@ -28,7 +28,7 @@ def compiled(**options: Any) -> Any:
 @pytest.mark.parametrize(
     ("heads", "seq", "options"),
     every(
-        2,
+        3,
         [
             (2, 200, {}),
             (1, 140, {"causal": True, "pingpong": False}),
