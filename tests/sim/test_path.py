@@ -14,6 +14,7 @@ import pytest
 
 import warploom.tilus as tilus
 from tests.explicit.squares import Squares
+from tests.launches import tutorials
 from warploom.check.cases import Case, Runs, Steering, find_cases
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
@@ -138,6 +139,40 @@ def test_what_can_not_go_on_is_not_told() -> None:
     func = golden()
     assert Paths(func)(sizes(func, 64, 64, 16).args, (1,), 0) is not None
     assert Paths(func)(sizes(func, 64, 64, 3).args, (1,), 0) is None
+
+
+def grouped(starts: int) -> tuple[Paths, Case]:
+    """Products whose sizes and beginnings are in memory, with so many words of the latter."""
+    (found,) = (one for one in tutorials() if one.name == "grouped-1")
+    func, case = found.make()
+    at = [p.hint for p in func.params].index("starts_ptr")
+    args = (*case.args[:at], np.zeros(starts, np.int32), *case.args[at + 1 :])
+    return Paths(func), Case(args, case.grid)
+
+
+def test_what_nothing_told_follows_from_is_not_read() -> None:
+    """Where a product begins in memory no copy without data asks: a path is told without these words."""
+    assert all(grouped(n)[0](grouped(n)[1].args, (2, 1, 1), 0) is not None for n in (1, 9))
+
+
+class Counted(tilus.Script):
+    """A loop that runs for the root of an argument, and meets in each iteration."""
+
+    def __call__(self, n: int32, out: ~float32) -> None:  # type: ignore[name-defined,operator]
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        i: int32 = 0
+        while i * i < n:
+            self.sync()
+            i = i + 1
+
+
+def test_a_loop_that_runs_too_often_is_not_told() -> None:
+    """One that never ends would take as long as the longest path."""
+    func = Counted().compile(["i32", "*fp32:16"]).placed
+    paths = Paths(func, None, 50)
+    assert paths((50 * 50, np.zeros(16, np.float32)), (1,), 0) is not None
+    assert paths((50 * 50 + 1, np.zeros(16, np.float32)), (1,), 0) is None
 
 
 def test_few_programs_of_a_search_are_run(monkeypatch: pytest.MonkeyPatch) -> None:

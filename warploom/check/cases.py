@@ -100,9 +100,14 @@ def ring_depth(func: Func) -> int:
 
 class Runs:
     """Tracked runs of a function without data, in one order; each program of each input is run once, and
-    of programs that do the same only the first."""
+    of programs that do the same only the first.  shares: are some expected to?"""
 
-    def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
+    def __init__(
+        self,
+        func: Func,
+        watched: Mapping[Op, Forced | None] | None = None,
+        shares: bool = True,
+    ) -> None:
         self.func = func
         self.outline = Outline(func, func.target.cost, watched=watched)
         self.outcomes: dict[tuple[Op, bool], int] = {}  # of all runs; see SimReport
@@ -110,7 +115,7 @@ class Runs:
         self.trips_with: dict[tuple[Op, bool], dict[Op, int]] = {}
         self._reaching: dict[tuple[Op, bool], tuple[int, Case, int]] = {}  # see reaching
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
-        self._paths = Paths(func, watched)
+        self._paths = Paths(func, watched, MAX_STEPS)  # a run takes no more iterations, either
         self._most_trips: dict[Any, dict[Op, int]] = {}
         self.taken = 0  # steps of all runs
         self.told = 0  # likewise: what takes as long, of paths and of iterations without any steps
@@ -119,7 +124,7 @@ class Runs:
         self._too_long: set[Any] = set()  # without a path
         self._path_of: dict[Any, tuple[Case, Path | None]] = {}
         self._by_path: dict[Path, SimReport] = {}
-        self._is_misled = False  # a guess was wrong
+        self._is_untold = not shares  # are there no paths, or was a guess wrong?
 
     def __call__(self, case: Case, program: int, most: int | None = None) -> SimReport:
         """Raises what the run does: SimError, NeedsData; TripLimit where a loop of a program without a path
@@ -155,7 +160,7 @@ class Runs:
 
     def predicted(self, case: Case, program: int) -> Path | None:
         """The same, or a guess."""
-        if self._is_misled:
+        if self._is_untold:
             return None
         key = *case.key, program
         if key not in self._path_of:
@@ -226,7 +231,7 @@ class Runs:
             self._pace = max(self._pace, (found.ticks, max(1, path.events)))
             self.told += max(0, path.length // LENGTH_OF_A_STEP - len(found.steps))
             if path.is_guess and not found.is_in_turn:
-                self._is_misled = True
+                self._is_untold = True
                 return found
             self._by_path[path] = found
         # After the run: a run that is left out proves nothing.

@@ -515,7 +515,7 @@ class Coverage:
             return (
                 False  # no run came to one; or replicas would have to be given different outcomes
             )
-        runs = Runs(self.dependence.func, dict.fromkeys(ops, own))
+        runs = Runs(self.dependence.func, dict.fromkeys(ops, own), shares=False)
         ends = ((c, p) for c in cases for p in sorted({0, max(0, math.prod(c.grid) - 1)}))
         for case, program in dict.fromkeys((*reaching, *ends)):
             if program < math.prod(case.grid):

@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from warploom.errors import Loc
@@ -43,6 +44,11 @@ class Atom:
     def is_other(self) -> bool:
         """Is it of the other of two executions?"""
         return self.side % 2 == 1
+
+    @cached_property
+    def is_of_launch(self) -> bool:
+        """Is it the same in all of a launch?"""
+        return self.kind not in OWN and all(map(of_launch, self.args))
 
     def __str__(self) -> str:
         return self.name
@@ -277,7 +283,7 @@ def atoms_of(polys: Iterable[Poly]) -> dict[Atom, None]:
 
 def of_launch(p: Poly) -> bool:
     """Is it the same in all of a launch?"""
-    return all(a.kind not in OWN for a in atoms_of([p]))
+    return all(a.is_of_launch for a in p.atoms())  # type: ignore[attr-defined]
 
 
 def show(p: Poly) -> str:

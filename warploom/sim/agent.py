@@ -93,6 +93,8 @@ class Agent:
         self.got: dict[tuple[int, int], int] = {}  # how many numbers it took from each place
         self.copies = Copies()
         self.issued = 0  # actions with a lane of their own
+        # The words that it told the report of, each with the access.
+        self._touched: set[tuple[Op, int]] = set()
         # The iterations of its last step, and its steps in these.
         self._logged: tuple[Any, dict[Any, SyncStep]] = None, {}
 
@@ -166,6 +168,11 @@ class Agent:
         """Records an access to a scalar in global memory."""
         if isinstance(pointer, np.ndarray) and pointer.ndim:
             return
+        if self.cta.touched is None:
+            access = o, int(pointer)
+            if access in self._touched:
+                return
+            self._touched.add(access)
         memory, dtype = self.cta.memory, pointee_of(o.operands[0].type)
         buffer, at = memory.split(int(memory.settled(pointer, dtype, o.loc)), o.loc)
         thing = f"{buffer.name}[{at - buffer.origin}]"

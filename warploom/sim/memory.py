@@ -221,6 +221,10 @@ class GlobalMemory:
         self, what: str, pointers: Any, mask: Any, dtype: DType, loc: Loc | None
     ) -> list[tuple[Buffer, Array, Array]]:
         """(buffer, elements, lanes that they belong to) for each buffer that active lanes point into."""
+        if isinstance(pointers, np.int64) and mask is None and 0 <= pointers < FOREIGN:  # one word
+            buffer, at = self.split(int(pointers), loc)
+            if 0 <= at < buffer.data.size:
+                return [(buffer, np.array([at]), np.zeros(1, np.int64))]
         p = np.asarray(pointers)
         active = np.flatnonzero(np.broadcast_to(True if mask is None else mask, p.shape))
         flat = self.settled(p.reshape(-1)[active], dtype, loc)

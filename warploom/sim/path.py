@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from warploom.ir.analysis import definitions
+from warploom.ir.analysis import backward_slice, definitions, sources
 from warploom.ir.core import Func, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
 from warploom.ir.types import Barriers, InFlight, Pointer, Scalar, Shared, Tile
@@ -62,6 +62,7 @@ _NUMBERS: frozenset[OpKind] = frozenset(
         tma.tensor_map,
     )
 )
+_FOR_OTHERS = (tile.load, tile.make_view)  # they do nothing by themselves
 Part = Callable[[], Steps]  # of control flow
 
 _BRANCHES = (control.for_, control.if_)  # what it decides
@@ -143,6 +144,30 @@ class _Told(Outline):
                 found.add(o)
                 todo += o.operands[:1]
         return found
+
+    @cached_property
+    def _followed(self) -> set[Value]:
+        """What all follows from that is told: of words that nobody writes the others need not be read, and no
+        view be made of them."""
+        does = super()._is_in_skeleton
+        roots = [
+            v
+            for o in self.ops
+            if o.kind not in PURE and o.kind not in _FOR_OTHERS and does(o)
+            for v in (o.operands if _hands_on(o) else asked_without_data(o))
+            if not _is_told(o) or isinstance(v.type, Scalar)
+        ]
+        roots += [o.regions[0].yielded[0] for o in self.ops if o.kind is control.while_]
+        return backward_slice(roots, sources(self.func.body), lambda v: isinstance(v.type, Tile))
+
+    def _is_in_skeleton(self, o: Op) -> bool:
+        is_left_out = o.kind in _FOR_OTHERS and self._is_simple and o.result not in self._followed
+        return not is_left_out and super()._is_in_skeleton(o)
+
+    @cached_property
+    def _is_simple(self) -> bool:
+        """Can no load and no view go wrong: does nothing write words, or make pointers of them?"""
+        return not self.is_guessing and all(o.kind is not arith.int_to_ptr for o in self.ops)
 
     @cached_property
     def given(self) -> dict[Value, Any]:
@@ -323,11 +348,17 @@ class Path:
 
 
 class Paths:
-    """The paths of a function's programs.  work: what telling the last one took, in what it told; events: the
-    ops that it told, to its end or to where it got too long."""
+    """The paths of a function's programs.  most_iterations: of a `while` in a path.  work: what telling the
+    last one took, in what it told; events: the ops that it told, to its end or to where it got too long."""
 
-    def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
+    def __init__(
+        self,
+        func: Func,
+        watched: Mapping[Op, Forced | None] | None = None,
+        most_iterations: int = MAX_LENGTH,
+    ) -> None:
         self.func, self.work, self.events = func, 0, 0
+        self._most_iterations = most_iterations
         self._told = _Told(func, watched)
         self._settings = _settings(func)
 
@@ -375,7 +406,7 @@ class Paths:
         x, y, _ = sizes = grid_of(grid)
         ids = number % x, number // x % y, number // (x * y)
         engine = Engine()
-        engine.max_iterations = MAX_LENGTH
+        engine.max_iterations = self._most_iterations
         engine.max_counted = 10 * MAX_LENGTH
         program = Program(
             self.func, memory, params, ids, sizes, number, self._settings, engine, report, _unseen,
