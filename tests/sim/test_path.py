@@ -14,7 +14,8 @@ import pytest
 
 import warploom.tilus as tilus
 from tests.explicit.squares import Squares
-from tests.launches import tutorials
+from tests.launches import library, tutorials
+from warploom.check import Verdict, check
 from warploom.check.cases import Case, Runs, Steering, find_cases
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
@@ -173,6 +174,27 @@ def test_a_loop_that_runs_too_often_is_not_told() -> None:
     paths = Paths(func, None, 50)
     assert paths((50 * 50, np.zeros(16, np.float32)), (1,), 0) is not None
     assert paths((50 * 50 + 1, np.zeros(16, np.float32)), (1,), 0) is None
+
+
+def test_what_flipped_before_is_flipped_in_small_inputs() -> None:
+    """Inputs of up to 10 000 steps were run for conditions of which both outcomes were known."""
+    (found,) = (one for one in library() if one.name == "attention-128-causal-0")
+    func, case = found.make()
+    taken: list[int] = []
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(Runs, "_note", counting(Runs._note, taken))
+        assert check(func, launch=case).verdict is Verdict.PROVED
+    assert taken[-1] < 45_000
+
+
+def counting(note: Callable[..., None], taken: list[int]) -> Callable[..., None]:
+    """Keeps how many steps all runs have taken."""
+
+    def noted(runs: Runs, *rest: Any) -> None:
+        note(runs, *rest)
+        taken.append(runs.taken)
+
+    return noted
 
 
 def test_few_programs_of_a_search_are_run(monkeypatch: pytest.MonkeyPatch) -> None:

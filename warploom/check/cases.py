@@ -171,6 +171,11 @@ class Runs:
                 self._too_long.add(key)
         return self._path_of[key][1]
 
+    def steps(self, case: Case, program: int) -> int:
+        """The steps of a program as far as its path tells, those that telling it takes counted as well."""
+        path, (ticks, of) = self.predicted(case, program), self._pace
+        return 0 if path is None else path.events * ticks // of + path.length // LENGTH_OF_A_STEP
+
     def _is_too_long(self, events: int) -> bool:
         """Would a program with so many events take too many steps, by the pace of those that were run?"""
         ticks, of = self._pace

@@ -35,6 +35,7 @@ from warploom.sim.report import NeedsData, SimError, StepLimit
 
 MOST_WISHES = 10  # inputs that are tried to flip one condition
 FEW_WISHES = 3  # likewise, with a loop that is long
+AGAIN_STEPS = 2_000  # of an input that is to flip what was seen to come both ways
 MOST_TOGETHER = 4  # conditions of which all outcomes are run together
 MOST_PAIRS = 16  # pairs of conditions that are flipped together
 CHOICE_STEPS, MOST_OF_A_CHOICE = (
@@ -232,6 +233,10 @@ class Coverage:
         both = {(condition.op, True), (condition.op, False)}
         return len(both & self.runs.outcomes.keys())
 
+    def _most_steps(self, condition: Condition) -> int | None:
+        """Of a program that is to flip a condition: small ones do for what flipped before."""
+        return AGAIN_STEPS if self._seen(condition) == 2 else None
+
     def _is_covered(self, condition: Condition) -> bool:
         return self._seen(condition) == 2 or not self._is_run(condition)
 
@@ -272,7 +277,7 @@ class Coverage:
             if self.search.is_over():
                 break
             for wish in itertools.islice(self.solver.flipping(choice, base), MOST_OF_A_CHOICE):
-                self.search.run(base, wish)
+                self.search.run(base, wish, self._most_steps(choice))
                 if choice.value in self.dependence.addresses:  # which word is read must matter
                     self._run_patterns(base, wish)
                 if self.report.failures:
@@ -315,7 +320,7 @@ class Coverage:
         bases = dict.fromkeys((self.search.longest, self.busy, self.cases[0]))
         for base in itertools.chain(self._chosen(condition), bases, self._reaching(condition)):
             for wish in itertools.islice(self._wishes(condition, base), MOST_WISHES):
-                self.search.run(base, wish)
+                self.search.run(base, wish, self._most_steps(condition))
                 if self.report.failures or (self._seen(condition) == 2 and base is self.cases[0]):
                     return
 

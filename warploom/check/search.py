@@ -59,12 +59,15 @@ class Search:
         self.is_cut |= is_over
         return is_over
 
-    def run(self, base: Case, wish: Wish) -> None:
-        """Runs an input with what is wished for, also with other numbers in parts of an array."""
+    def run(self, base: Case, wish: Wish, most: int | None = None) -> None:
+        """Runs an input with what is wished for, also with other numbers in parts of an array; none in which
+        a program takes more than `most` steps."""
         if self.is_over():
             return
         case, programs = self.made(base, wish)
         if case is None:
+            return
+        if most is not None and self.runs.steps(case, min(programs, default=0)) > most:
             return
         self.checker.run(case, programs)
         for i in wish.numbers:
