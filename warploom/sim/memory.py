@@ -221,7 +221,7 @@ class GlobalMemory:
         self, what: str, pointers: Any, mask: Any, dtype: DType, loc: Loc | None
     ) -> list[tuple[Buffer, Array, Array]]:
         """(buffer, elements, lanes that they belong to) for each buffer that active lanes point into."""
-        if isinstance(pointers, np.int64) and mask is None and 0 <= pointers < FOREIGN:  # one word
+        if isinstance(pointers, int | np.int64) and mask is None and 0 <= pointers < FOREIGN:
             buffer, at = self.split(int(pointers), loc)
             if 0 <= at < buffer.data.size:
                 return [(buffer, np.array([at]), np.zeros(1, np.int64))]
