@@ -13,10 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from warploom.errors import LaunchError
-from warploom.ir.types import DTYPES
 from warploom.runtime.args import CPU, Array, Field
 from warploom.runtime.dtypes import ITEM_BYTES
 from warploom.runtime.launch import LoadedKernel, Prepared, current_stream, driver, grid_sizes
@@ -54,6 +51,10 @@ def asked_for(workspaces: Sequence[Workspace], args: Sequence[Any]) -> tuple[Ask
 
 def on_host(asked: Sequence[Asked]) -> tuple[Field, ...]:
     """Arrays for a simulation: zeros, or bytes that nobody should read."""
+    import numpy as np
+
+    from warploom.ir.types import DTYPES
+
     fields = []
     for a in asked:
         words = np.full(a.bytes, 0 if a.of.clean else 0xFF, np.uint8)
@@ -66,7 +67,7 @@ def check_left_clean(fields: Sequence[Field], asked: Sequence[Workspace]) -> Non
     """Raises LaunchError where a kernel leaves something in memory that the next one needs clean.  fields:
     its arguments, the last of which are workspaces."""
     for field, a in zip(fields[len(fields) - len(asked) :], asked, strict=True):
-        if a.clean and field.value.view(np.uint8).any():
+        if a.clean and field.value.view("u1").any():
             raise LaunchError(
                 "workspace-clean",
                 f"the kernel leaves numbers in {a.name}, which it asks for with requires_clean=True",
