@@ -22,6 +22,7 @@ from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.plan import LaunchPlan
 from warploom.runtime.request import Request
+from warploom.runtime.workspace import check_left_clean, with_programs
 from warploom.schedule.resources import Headroom
 
 if TYPE_CHECKING:
@@ -102,7 +103,6 @@ class CompiledKernel(Introspection):
         of sums changes nothing and any wrong operand does, and report whether they agree; arrays stay as
         they are (docs/simulator.md).
         """
-        from warploom.runtime.workspace import check_left_clean, with_programs
         from warploom.sim.modes import simulate_in_mode
 
         programs = grid_sizes(grid)
