@@ -1,6 +1,8 @@
 # mypy: ignore-errors
 """Messages name what is wrong and what to write, of scripts and of kernels."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,8 @@ import warploom as wl
 import warploom.language as tl
 from warploom import Script
 from warploom.cli import main
-from warploom.errors import CompileError
-from warploom.language import float32
+from warploom.errors import CompileError, LaunchError
+from warploom.language import float32, int32
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
@@ -159,3 +161,38 @@ def test_a_missing_constexpr_on_the_command_line(tmp_path, capsys):
     )
     assert main(["explain", f"{path}:fills", "--signature", "*fp32 fp32"]) != 0
     assert "--constexpr B=…" in capsys.readouterr().err
+
+
+class Numbered(wl.Script):
+    def __call__(self, a: ~float32, n: int32):
+        self.attrs.blocks = n
+        self.attrs.warps = 1
+
+
+class LateWarps(wl.Script):
+    def __call__(self, a: ~float32, n: int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        if n > 3:
+            self.attrs.warps = 8
+
+
+@pytest.mark.parametrize("n", [64.0, 2**31, -(2**31) - 1, float("nan"), float("inf"), 2.5])
+def test_a_number_that_its_parameter_does_not_hold(n: Any) -> None:
+    """Integral floats are numbers; others were cut to 32 bits, or told from inside."""
+    call = Numbered().bind
+    if n == 64.0:
+        assert call((np.zeros(1, np.float32), n), {}).fields[1].value == 64
+        return
+    with pytest.raises(LaunchError, match=f"n of Numbered is an i32, got {n!r}"):
+        call((np.zeros(1, np.float32), n), {})
+
+
+def test_a_grid_without_programs_has_no_timeline() -> None:
+    with pytest.raises(LaunchError, match=r"the grid \(0, 1, 1\) has no program 0"):
+        Numbered().timeline(np.zeros(1, np.float32), 0)
+
+
+def test_attrs_are_no_matter_of_the_run() -> None:
+    with pytest.raises(CompileError, match=r"self\.attrs\.warps under a condition, or in a loop"):
+        LateWarps().compile_for(np.zeros(1, np.float32), 5)

@@ -144,6 +144,12 @@ class Assignments(Objects):
                 did_you_mean(name, names, f"it has {', '.join(names)}"),
             )
         with self.at(target):
+            if self.emitter.builder is not (self.program.body or self.program.top):
+                refuse(
+                    "attrs",
+                    f"self.attrs.{name} under a condition, or in a loop, of the run",
+                    "a launch has one of each: set it outside, by what is known at compile time",
+                )
             if name == "warps":
                 n = static_int(value, "the number of warps")
                 if not 1 <= n <= 32:

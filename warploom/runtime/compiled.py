@@ -147,8 +147,10 @@ class CompiledKernel(Introspection):
 
         sizes = grid_sizes(grid)
         if whole_number("program", options.get("program", 0), 0) >= math.prod(sizes):
-            text = f"the grid {sizes} has no program {options['program']}"
-            raise LaunchError("program", text, help=f"one from 0 to {math.prod(sizes) - 1}")
+            text = f"the grid {sizes} has no program {options.get('program', 0)}"
+            most = math.prod(sizes) - 1
+            help = f"one from 0 to {most}" if most >= 0 else "launch some, to see one"
+            raise LaunchError("program", text, help=help)
         program = options.pop("program", 0)
         report = self.simulate(*args, grid=grid, **{"order": "timed", **options})
         kind = "specialized" if self.schedule.specialized else "uniform"

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import math
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from warploom.analysis.lattice import range_of
 from warploom.compile import Lowered, lower_explicit
 from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.explicit.script import ScriptBase
@@ -334,7 +337,8 @@ class Script(ScriptBase):
                 continue
             (field,) = fields_of(n, value)
             specs.append(_spec(field.array, value, annotation, f"{n} of {name}"))
-            fields.append(field)
+            is_whole = isinstance(annotation, DType) and annotation.is_int
+            fields.append(replace(field, value=int(value)) if is_whole else field)
         return Call(tuple(specs), tuple(fields), tuple(constexprs), Knobs())
 
 
@@ -362,7 +366,7 @@ def _spec(array: Array | None, value: Any, annotation: DType | Pointer, what: st
         return pointer_spec(array)
     if isinstance(annotation, Pointer):
         if array is None or array.dtype != annotation.dtype.name:
-            found = f"an array of {array.dtype}" if array is not None else repr(value)
+            found = f"an array of {array.dtype}" if array is not None else reprlib.repr(value)
             raise LaunchError(
                 "argument-type",
                 f"{what} is ~{annotation.dtype}, got {found}",
@@ -370,7 +374,9 @@ def _spec(array: Array | None, value: Any, annotation: DType | Pointer, what: st
             )
         return pointer_spec(array)
     is_number = array is None and hasattr(value, "__float__")
-    if not is_number or (annotation.is_int and int(value) != value):
+    low, high = range_of(annotation) if annotation.is_int else (-math.inf, math.inf)
+    is_whole = is_number and math.isfinite(value) and low <= value <= high and int(value) == value
+    if not is_number or (annotation.is_int and not is_whole):
         found = repr(value) if is_number else f"a {type(value).__name__}"
         raise LaunchError(
             "argument-type", f"{what} is an {annotation}, got {found}", help="pass such a number"
