@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,6 +149,44 @@ def test_signature_and_constexprs_are_read() -> None:
     }
     with pytest.raises(UsageError, match="NAME=VALUE"):
         kernel.constexprs(["BLOCK_M"])
+    with pytest.raises(UsageError, match="B is given twice"):
+        kernel.constexprs(["B=64", "B=32"])
+
+
+SCRIPTS = """
+import warploom as wl
+from warploom.language import int32
+class Plain(wl.Script):
+    def __call__(self, n: int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+class Made(Plain):
+    def __init__(self, block):
+        super().__init__()
+class Unknown(wl.Script):
+    def __call__(self, n: "float99"):
+        self.attrs.blocks = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "status", "says"),
+    [
+        ("Plain", (), EXIT.ok, "Plain"),
+        ("Made", (), EXIT.usage, "is made with arguments"),
+        ("Plain", ("--num-warps", "8"), EXIT.usage, "is a script, which says itself"),
+        ("Unknown", (), EXIT.compile, "the annotation of n, 'float99', has no value"),
+    ],
+)
+def test_scripts_on_the_command_line(
+    name: str, more: Sequence[str], status: int, says: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "scripts.py").write_text(SCRIPTS)
+    file = f"{tmp_path / 'scripts.py'}:{name}"
+    assert main(["check", file, "--signature", "i32", *more]) == status
+    captured = capsys.readouterr()
+    assert says in (captured.out + captured.err).replace("\n", " ")
 
 
 def test_every_knob_is_an_option_and_only_given_ones_count() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.cli.console import UsageError
+from warploom.explicit.script import ScriptBase
 from warploom.schedule.model import Knobs
 from warploom.target import DEFAULT, TARGETS
 
@@ -115,6 +116,12 @@ def load(name: str) -> Any:
     """The kernel `path.py:function`.  Raises UsageError where there is none."""
     module, path, attribute = module_of(name)
     kernel = getattr(module, attribute, None)
+    if isinstance(kernel, type) and hasattr(kernel, "compile_for"):  # a script: its instance
+        try:
+            return kernel()
+        except Exception as error:
+            text = f"{attribute} in {path} is made with arguments ({error}); name an instance"
+            raise UsageError(text) from error
     if hasattr(kernel, "compile_for"):
         return kernel
     kernels = [key for key, value in vars(module).items() if hasattr(value, "compile_for")]
@@ -143,6 +150,8 @@ def constexprs(entries: list[str]) -> dict[str, Any]:
         name, equals, value = entry.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"--constexpr '{entry}': write NAME=VALUE")
+        if name in result:
+            raise UsageError(f"--constexpr {name} is given twice")
         try:
             result[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -158,10 +167,14 @@ def knobs(args: argparse.Namespace) -> dict[str, Any]:
 
 def compiled(args: argparse.Namespace, arch: str | None = None) -> Any:
     """The kernel that the arguments name, compiled for this target, or the only one that they name."""
-    kernel = load(args.kernel)
+    kernel, given = load(args.kernel), knobs(args)
+    if given and isinstance(kernel, ScriptBase):
+        raise UsageError(
+            f"{args.kernel} is a script, which says itself what {', '.join(given)} say"
+        )
     return kernel.compile(
         signature=signature(args.signature),
         constexprs=constexprs(args.constexpr),
         target=arch or args.archs[0],
-        **knobs(args),
+        **given,
     )

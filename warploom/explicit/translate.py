@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from warploom.errors import CompileError, Loc
 from warploom.explicit.assemble import assemble
 from warploom.explicit.elements import Numbers
 from warploom.explicit.groups import Groups
@@ -71,7 +72,14 @@ def kernel_parameters(fn: Function) -> list[tuple[str, Any]]:
     around = {name: cell.cell_contents for name, cell in cells if name != "__class__"}
     for p in list(call_signature(fn).parameters.values())[1:]:
         a = p.annotation
-        out.append((p.name, eval(a, fn.__globals__, around) if isinstance(a, str) else a))
+        try:
+            out.append((p.name, eval(a, fn.__globals__, around) if isinstance(a, str) else a))
+        except Exception as error:
+            text = (
+                f"the annotation of {p.name}, {a!r}, has no value: {type(error).__name__}: {error}"
+            )
+            where = Loc(fn.__code__.co_filename, fn.__code__.co_firstlineno)
+            raise CompileError("annotation", text, where, help="import what it names") from error
     return out
 
 
