@@ -289,6 +289,9 @@ def test_pruning_by_the_user(gpu: Gpu) -> None:
     assert set(gpu.timer.asked) == {128, 64}
     with pytest.raises(CompileError, match="leaves no config"):
         kernel[(1,)](X, 2)
+    forgets = {"early_config_prune": lambda configs, named, **_: None}  # its return
+    with pytest.raises(CompileError, match="leaves no config"):
+        tuner(32, 64, prune_configs_by=forgets)[(1,)](X, 200)
 
 
 def test_a_config_s_hook_runs_before_each_launch_with_it(gpu: Gpu) -> None:

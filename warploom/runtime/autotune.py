@@ -309,7 +309,7 @@ class Autotuner(Decorated):
         left = list(self._candidates(args, kwargs))
         named = self.kernel.meta(args, kwargs)
         if early := self.prune_configs_by.get("early_config_prune"):
-            left = list(early(left, named, **kwargs))
+            left = list(early(left, named, **kwargs) or ())
         model, top = self.prune_configs_by.get("perf_model"), self.prune_configs_by.get("top_k")
         if model is not None and top is not None:
             count = int(top * len(self.configs)) if isinstance(top, float) else top
