@@ -75,14 +75,16 @@ WHOLE_Q = (
     "by hand each group waits for its own rows of q, behind the first k; derived, q is one item"
 )
 
+DRAWN = f"by hand what is drawn is said not to be negative; {WHOLE_Q}"
+
 
 def explained(d: int, groups: int, eighths: int) -> dict[str, list[Difference]]:
     """Task -> where the programs differ, in order."""
     held = 16 * eighths
-    numbers = ["wait full_drawn", "shared_get", "arrive empty_drawn"]
+    numbers = ["wait full_drawn", "shared_get", "assume", "arrive empty_drawn"]
     load_q = ["wait empty q", "expect full q", "load q"]
     first = ["wait empty_drawn", "shared_put", "arrive full_drawn"]
-    tail = [*numbers, "assume"]
+    tail = ["wait full_drawn", "shared_get", "arrive empty_drawn", "assume"]
     turn = f"""for;wait full k;take turn;fence;dot q k;commit;wait full v;fence;dot registers v;commit;
         pass turn;pending 1;arrive empty k;max of 64x128;exp2 64;exp2 64x{held};hold;pending 0;
         arrive empty v;exp2 64x{128 - held}"""
@@ -105,7 +107,7 @@ def explained(d: int, groups: int, eighths: int) -> dict[str, list[Difference]]:
         ],
         "producer": [
             (FIRST, first, ["for"]),
-            (WHOLE_Q, [], [*load_q, "if"]),
+            (DRAWN, ["assume"], [*load_q, "if"]),
             (WHOLE_Q, load_q * groups, []),
         ],
     }  # fmt: skip
