@@ -159,6 +159,7 @@ def tutorials() -> dict[str, tuple[Any, list[Any], Any, dict[str, Any]]]:
 
 
 TUTORIALS = tutorials()
+FEWER = 2 * len(OTHERS)  # each second one, on one of the chips
 SLOW = {"grouped-0", "grouped-1"}  # to be checked: 6 to 22 s each
 thorough = pytest.mark.thorough
 
@@ -170,7 +171,7 @@ thorough = pytest.mark.thorough
         pytest.param(
             t,
             name,
-            marks=() if i % len(OTHERS) == OTHERS.index(t) and name not in SLOW else thorough,
+            marks=() if i % FEWER == OTHERS.index(t) and name not in SLOW else thorough,
             id=f"{t.name}-{name}",
         )
         for t in OTHERS

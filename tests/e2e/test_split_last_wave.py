@@ -15,6 +15,7 @@ from corpus.case import Case
 from corpus.plain import matmul
 from tests.e2e import road
 from tests.e2e.corpus import judging
+from tests.pairwise import every
 from warploom.errors import CompileError
 from warploom.runtime.compiled import CompiledKernel
 from warploom.schedule.model import LAST_WAVE
@@ -23,7 +24,7 @@ from warploom.target import SM_90A
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 BF16 = ml_dtypes.bfloat16
 FULL = SM_90A.multiprocessors
-QUICK = ("in-order", "two-groups", "rows")
+QUICK = ("two-groups", "rows")
 
 
 def made(name: str) -> Case:
@@ -43,7 +44,7 @@ def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     judging.judge(made(name), "auto", tmp_path, orders=("late",))
 
 
-@pytest.mark.parametrize("name", ["pair", "taps", "bytes", "hinted", "fewer-steps"])
+@pytest.mark.parametrize("name", every(2, ["pair", "taps", "bytes", "hinted", "fewer-steps"]))
 def test_every_case_is_right(name: str) -> None:
     case = made(name)
     compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta, **case.knobs)
@@ -66,7 +67,7 @@ def product(
     return args, (-(-m // tile[0]) * -(-n // tile[1]),), meta
 
 
-@pytest.mark.parametrize("form", [{}, {"num_consumer_groups": 0}])
+@pytest.mark.parametrize("form", every(2, [{}, {"num_consumer_groups": 0}]))
 def test_whole_programs_and_those_of_the_last_wave(form: dict[str, Any]) -> None:
     """The same bits in every order: parts are added in theirs, whoever comes last."""
     args, grid, meta = product(64, FULL * 32 + 70, 150, (64, 32, 32))
