@@ -211,13 +211,13 @@ class Accesses:
         return found
 
     @cached_property
-    def callers(self) -> int:
-        """How many parameters come before the kernel's own memory."""
+    def first_workspace(self) -> int:
+        """The place of the first parameter that is memory of the kernel's own, or of one behind the last."""
         return len(self.func.params) - len(self.func.attrs.get("workspaces", ()))
 
     def in_workspace(self, o: Op) -> bool:
         """Does an access reach memory of the kernel's own?  At these levels: split_last_wave's."""
-        return o.accesses and (self.base(o.operands[0]) or 0) >= self.callers
+        return o.accesses and (self.base(o.operands[0]) or 0) >= self.first_workspace
 
     def overwriting(self) -> set[Op]:
         """Stores to what an earlier store, or one in the same loop, may have written: other threads may have

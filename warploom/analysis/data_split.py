@@ -33,8 +33,8 @@ class Split:
     """See the module's docstring.
 
     mine: is this op run by the replicated task?  items: values that a channel brings to it whole.
-    axis: of the dots' results which is cut into `count` parts, by its name (AXES).  told: does an atomic on a
-    number tell it to all replicas?  Raises RefusalError.
+    axis: of the dots' results which is cut into `count` parts, by its name (AXES).  broadcasts: is what
+    an atomic on a number gives broadcast to all replicas?  Raises RefusalError.
     """
 
     structure: Structure
@@ -42,7 +42,7 @@ class Split:
     items: frozenset[Value]
     axis: str
     count: int
-    told: Callable[[Op], bool] = lambda o: False
+    broadcasts: Callable[[Op], bool] = lambda o: False
     versions: dict[Value, set[Axis]] = field(default_factory=dict)
     forward: dict[Value, int] = field(default_factory=dict)
     effects: dict[Op, Axis] = field(default_factory=dict)  # how each op with side effects is cut
@@ -123,7 +123,7 @@ class Split:
         ]
         axis = cut[0][1] if cut else None
         self.effects[o] = axis
-        if axis is None and self.gives(o) and not self.told(o):
+        if axis is None and self.gives(o) and not self.broadcasts(o):
             raise RefusalError("one replica's atomic would have to be known to all", o)
         for v in o.operands:
             self._push(v, axis if shape_of(v.type) else None, o)

@@ -158,7 +158,7 @@ class Signs:
                     order.low is x and order.distance > 0 and self._poly(order.high) * b == a * d
                     for order in self._orders(o)
                 )
-                and self._holds(divisor, o, True, depth)
+                and self.positive(divisor, o, depth)
                 and self._least(b, o, depth) > 0
             ):
                 return True

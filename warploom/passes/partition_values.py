@@ -193,8 +193,8 @@ class Cutter:
 
 
 class Stores(Cutter):
-    """Stores and atomics take the part of what they write; what is not cut replica 0 writes alone.  A number
-    that an atomic tells all replicas is drawn by replica 0: broadcast_scalars sees to that."""
+    """Stores and atomics take the part of what they write; what is not cut replica 0 writes alone.  Where an
+    atomic's number is broadcast to all replicas, replica 0 does it: broadcast_scalars sees to that."""
 
     def effect(self, o: Op, b: Builder) -> None:
         axis = self.split.effects[o]

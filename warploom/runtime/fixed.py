@@ -32,7 +32,7 @@ from warploom.runtime.variants import (
     changed,
     variants_for,
 )
-from warploom.runtime.workspace import OnPrograms
+from warploom.runtime.workspace import LastWaveLaunch
 
 
 class _Alike:
@@ -65,9 +65,8 @@ class FixedLauncher:
     def __init__(self, kernel: CompiledKernel) -> None:
         self.kernel = kernel
         self._variants = Compilations()
-        self._seen: SeenCalls[Prepared | OnPrograms] = (
-            SeenCalls()
-        )  # of arguments that no reader reads
+        # Of arguments that no reader reads.
+        self._seen: SeenCalls[Prepared | LastWaveLaunch] = SeenCalls()
         # Of each combination of types; replaced, never changed, as other threads may be reading it.
         self._alike: tuple[tuple[Reader, dict[Any, _Alike]], ...] = ()
         fixed = dict(kernel.request.constexprs)
@@ -94,7 +93,7 @@ class FixedLauncher:
         prepared.start(grid, stream)
         return self.kernel
 
-    def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | OnPrograms | None:
+    def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | LastWaveLaunch | None:
         """A launch with its parameters in place; None where it has been interpreted."""
         sizes, fields = grid_sizes(grid), self._fields(args)
         device = next((f.array.device for f in fields if f.array is not None), 0)

@@ -105,7 +105,7 @@ def with_programs(
     return [*given, *own], grid_of(func, numbers) if 0 not in grid else grid
 
 
-class OnPrograms:
+class LastWaveLaunch:
     """A launch of a kernel that shares out the programs of its last wave.  values: the caller's numbers and
     addresses.  captured: what a launch is instead whose stream is being captured, as a graph may run beside
     other launches on the stream's memory; None where nobody chose this kernel but its user."""
@@ -151,10 +151,10 @@ def prepared(
     grid: tuple[int, int, int],
     values: tuple[Any, ...],
     captured: Callable[[], Prepared] | None = None,
-) -> Prepared | OnPrograms:
-    """A launch of so many programs.  captured: as of OnPrograms."""
+) -> Prepared | LastWaveLaunch:
+    """A launch of so many programs.  captured: as of LastWaveLaunch."""
     if kernel.plan.programs:
-        return OnPrograms(kernel, device, grid, values, captured)
+        return LastWaveLaunch(kernel, device, grid, values, captured)
     return kernel.prepare(device, grid, values)
 
 

@@ -279,7 +279,7 @@ class ConsumerPartition:
                     items,
                     axis,
                     count,
-                    told=self.context.accesses.in_workspace,
+                    broadcasts=self.context.accesses.in_workspace,
                 )
             except RefusalError as refusal:
                 found = refusal

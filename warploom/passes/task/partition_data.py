@@ -33,8 +33,8 @@ def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
     carried = {i for c in schedule.channels for i in c.all_items}
     items = frozenset(o.result for o in structure.ops if o.id in carried)
     axis = schedule.split.axis or "M"
-    told = Accesses(func, target).in_workspace
-    split = Split(structure, lambda o: main.name in o.tasks, items, axis, main.replicas, told)
+    broadcasts = Accesses(func, target).in_workspace
+    split = Split(structure, lambda o: main.name in o.tasks, items, axis, main.replicas, broadcasts)
     body = Stores(split, frozenset({main.name})).whole(func.body)
     attrs = {**func.attrs, "replicas": ((main.name, main.replicas),)}
     return func.with_(body=body, attrs=attrs)

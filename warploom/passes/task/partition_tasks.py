@@ -116,5 +116,5 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
     }
     stored = {base for base in accesses.written() if base is not None}
     pairs = {(s, r) for s in stored for r in loaded if s != r}
-    pairs = {p for p in pairs if max(p) < accesses.callers}  # nothing overlaps a workspace
+    pairs = {p for p in pairs if max(p) < accesses.first_workspace}  # nothing overlaps a workspace
     return tuple(sorted(pairs | set(func.attrs.get("reordered", ()))))
