@@ -344,7 +344,7 @@ def test_bytes_become_16_bit_floats() -> None:
     bf16 = [((0x4300 | x) & mask).astype(np.uint32) << 16 for mask in (0xFF7F, 0xFF80)]
     value = bf16[0].astype(np.uint32).view(np.float32) - bf16[1].astype(np.uint32).view(np.float32)
     np.testing.assert_array_equal(value, x.astype(np.int8).astype(np.float32))
-    text = (Path(warploom.codegen.__file__).parent / "prelude.cuh").read_text()
+    text = (Path(warploom.codegen.__file__).parent / "prelude" / "numbers.cuh").read_text()
     assert "^ 0x80808080u, 0x64646464u" in text and "0x64806480u" in text
     assert "x & 0xff7fff7fu, x & 0xff80ff80u" in text and "four, 0x43434343u" in text
 

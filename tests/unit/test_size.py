@@ -67,6 +67,12 @@ def test_a_budget_names_what_is_over_it_and_only_falls() -> None:
     assert size.lowered(found, budget, ["ir/b.py"])["long functions"] == {"ir/b.py:f": 70}
 
 
+def test_no_file_of_the_package_is_long() -> None:
+    files = [p for p in (size.ROOT / size.PACKAGE).rglob("*") if p.suffix in (".py", ".cuh")]
+    assert len(files) > 400
+    assert not [p.name for p in files if len(p.read_text().splitlines()) > 600]
+
+
 @pytest.mark.thorough  # `make check` runs it
 def test_it_runs(tmp_path: Path) -> None:
     done = subprocess.run(

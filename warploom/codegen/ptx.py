@@ -1,6 +1,6 @@
 """Instructions whose text depends on shapes: made here as device functions, one generator each.
 
-Everything of fixed form is in prelude.cuh.  Facts: PTX ISA, "wgmma.mma_async", "cp.async.bulk.tensor".
+Everything of fixed form is in prelude/*.cuh.  Facts: PTX ISA, "wgmma.mma_async", "cp.async.bulk.tensor".
 """
 
 from __future__ import annotations

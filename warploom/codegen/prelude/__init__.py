@@ -1,20 +1,29 @@
-"""The prelude: definitions written by hand, of which a source has those that it uses; what is taken."""
+"""The prelude: definitions written by hand, of which a source has those that it uses; what is taken.
+
+Thin wrappers of PTX for the most part, by mechanism (the `.cuh` files).  Each paragraph is one definition,
+but for the first of a file, which says what follows.  Facts: PTX ISA, the sections named after each
+instruction.
+"""
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from warploom.ir.analysis import closure
 
+# What a definition uses stands before it.
+_FILES = ("types", "barriers", "shared", "global", "numbers", "atomics")
+
 
 @cache
 def _paragraphs() -> tuple[tuple[str, str, str], ...]:
-    """(section, name defined, text) of every definition in prelude.cuh."""
-    text = (Path(__file__).parent / "prelude.cuh").read_text()
+    """(section, name defined, text) of every definition."""
+    texts = ((Path(__file__).parent / f"{file}.cuh").read_text() for file in _FILES)
     out = []
-    for paragraph in text.split("\n\n")[1:]:
+    for paragraph in chain.from_iterable(text.split("\n\n")[1:] for text in texts):
         paragraph = paragraph.strip("\n")
         code = "\n".join(x for x in paragraph.split("\n") if not x.startswith("//"))
         if code.startswith("typedef"):
