@@ -16,7 +16,9 @@ import warploom.tilus as tilus
 from tests.explicit.squares import Squares
 from tests.launches import library, tutorials
 from warploom.check import Verdict, check
-from warploom.check.cases import Case, Runs, Steering, find_cases
+from warploom.check.cases import find_cases
+from warploom.check.runs import Case, Runs
+from warploom.check.steering import Steering
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.kernels.explicit.attention import Attention

@@ -10,12 +10,14 @@ import pytest
 
 from tests.e2e.library_attention import compiled
 from warploom.check import Case, check
-from warploom.check.cases import Runs, Steering, find_cases
+from warploom.check.cases import find_cases
 from warploom.check.course import Course
 from warploom.check.dependence import Dependence
 from warploom.check.recurrence import Recurrences
+from warploom.check.runs import Runs
 from warploom.check.search import Search
 from warploom.check.solve import Solver
+from warploom.check.steering import Steering
 from warploom.check.values import Wish
 from warploom.ir.core import Op
 from warploom.ir.ops import control

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from warploom.check.cases import Steering
 from warploom.check.course import Course, Courses
 from warploom.check.dependence import Condition, Dependence, Source
 from warploom.check.solve import Solver
+from warploom.check.steering import Steering
 from warploom.ir.build import const
 from warploom.ir.core import Builder, Func, Level, Op, Value, walk
 from warploom.ir.ops import arith, control

@@ -28,7 +28,7 @@ from warploom.analysis.lattice import NO_NUMBER, AxisFact, Interval, exactly, fl
 from warploom.analysis.scalar_rules import anything
 from warploom.analysis.scope import Order, Scope
 from warploom.ir.analysis import passed_on
-from warploom.ir.core import MIXED, Fact, Func, Op, Value
+from warploom.ir.core import MIXED, Func, Op, Value
 from warploom.ir.ops import arith, control
 from warploom.ir.types import Scalar, Tile
 
@@ -337,11 +337,9 @@ def least_of(func: Func) -> dict[int, int]:
 
 def parameters(func: Func) -> dict[Value, Interval]:
     """What a function's launch says of its parameters."""
-    facts: tuple[Fact, ...] = func.attrs.get("facts", ())
     least = least_of(func)
     found = {}
-    for i, p in enumerate(func.params):
-        fact = facts[i] if i < len(facts) else Fact()
+    for i, (p, fact) in enumerate(zip(func.params, func.facts, strict=True)):
         known = anything(p.type)
         if isinstance(fact.value, int) and isinstance(p.type, Scalar) and p.type.dtype.is_int:
             known = exactly(int(fact.value))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from warploom.check.aliases import Launch, Place
-from warploom.check.cases import Case
 from warploom.check.interleaving import Interleaving, replay
 from warploom.check.protocol import check
 from warploom.check.report import CheckReport, Failure, Unproved, Verdict
+from warploom.check.runs import Case
 
 __all__ = [
     "Case",

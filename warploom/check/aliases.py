@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warploom.check.cases import Case
 from warploom.check.global_accesses import collect
 from warploom.check.report import Unproved
+from warploom.check.runs import Case
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Region, Value
 from warploom.ir.ops import arith

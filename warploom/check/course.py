@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from warploom.check.cases import Case
 from warploom.check.dependence import COMPARISONS, CONNECTING, Condition, Source
+from warploom.check.runs import Case
 from warploom.check.sums import Sums, added
 from warploom.check.values import Values
 from warploom.ir.analysis import closure

@@ -14,13 +14,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs
 from warploom.check.course import Courses
 from warploom.check.dependence import Condition, Source, in_words
 from warploom.check.jointly import Joint, joints
 from warploom.check.lengthen import Lengthening
 from warploom.check.recurrence import loop_name
 from warploom.check.report import Unproved
+from warploom.check.runs import NOT_CONFLUENT, UNFIT, Case, Runs
 from warploom.check.search import MOST_STEPS, Checker, Search
 from warploom.check.solve import Solver
 from warploom.check.trips import Compared, compared

@@ -388,12 +388,11 @@ class Dependence:
 
     @cached_property
     def _parameters(self) -> dict[Value, Source]:
-        facts = self.func.attrs.get("facts", ())
         return {
             p: Source.NOTHING
-            if isinstance(p.type, Pointer) or (i < len(facts) and facts[i].value is not None)
+            if isinstance(p.type, Pointer) or fact.value is not None
             else Source.ARGUMENT
-            for i, p in enumerate(self.func.params)
+            for p, fact in zip(self.func.params, self.func.facts, strict=True)
         }
 
     def _changes(self, v: Value) -> bool:

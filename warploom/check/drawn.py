@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from warploom.check.cases import Case
 from warploom.check.counting import Counting, counting
 from warploom.check.dependence import COMPARISONS, Condition, Source
+from warploom.check.runs import Case
 from warploom.check.sums import Sums
 from warploom.check.values import Values, Wish
 from warploom.ir.analysis import closure, defined

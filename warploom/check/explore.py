@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from warploom.check.cases import MAX_STEPS, Case, is_reading
+from warploom.check.runs import MAX_STEPS, Case, is_reading
 from warploom.ir.core import Func
 from warploom.sim.agent import Agent
 from warploom.sim.barriers import Touch

@@ -92,7 +92,7 @@ def collect(
 ) -> Collected:
     """The accesses of a function in program order.  known: values of arguments of this launch; grid: its
     programs along each axis."""
-    facts = dict(zip(func.params, func.attrs.get("facts", ()), strict=False))
+    facts = dict(zip(func.params, func.facts, strict=True))
     told = {v: f.value for v, f in facts.items() if f.value is not None}
     terms = Terms(PATIENCE if grid is not None else 1)
     terms.divisors = {v: f.divisible for v, f in facts.items()}

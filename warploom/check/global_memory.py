@@ -17,7 +17,6 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
-from warploom.check.cases import Case
 from warploom.check.data_flow import comes_first, depends_on_executor
 from warploom.check.disjoint import Condition, Meeting, meet
 from warploom.check.global_accesses import Access, collect
@@ -25,6 +24,7 @@ from warploom.check.inequalities import Facts
 from warploom.check.places import Common, Unknown
 from warploom.check.proxies import crossings
 from warploom.check.report import Unproved
+from warploom.check.runs import Case
 from warploom.check.terms import LAUNCH, ONE, Atom, atoms_of, show
 from warploom.check.trace import Trace, trace
 from warploom.check.witness import Witness, find_witness

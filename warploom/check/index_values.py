@@ -247,18 +247,6 @@ class Values:
         varies = self._varies_in(o)
         return None if any(map(varies, atoms_of([step]))) else (self.at(first, coords), step)
 
-    def after_an_iteration(self, o: Op) -> dict[Value, Poly]:
-        """What the numbers that a `for` carries become in an iteration, by what they are in it."""
-        params, inside = o.regions[0].params, self._values_inside(o)
-        numbers = [v for v in params if not isinstance(v.type, Tile) and _counts(v)]
-        now = {(v, ()): self.scalar(v) for v in numbers}
-        saved = self._cache
-        self._cache = {k: p for k, p in saved.items() if k[0] not in inside} | now
-        ends = zip(params[1:], o.regions[0].yielded, strict=True)
-        found = {v: self.scalar(end) for v, end in ends if v in numbers}
-        self._cache = saved
-        return found
-
     def _values_inside(self, o: Op) -> frozenset[Value]:
         if o not in self._inside:
             ops = [x for r in o.regions for x in r.all_ops]

@@ -24,7 +24,6 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (NumPy finds its dtypes by name)
 import numpy as np
 
-from warploom.check.cases import Case
 from warploom.check.explore import (
     Diverged,
     Failing,
@@ -35,6 +34,7 @@ from warploom.check.explore import (
     attempt,
     simulation,
 )
+from warploom.check.runs import Case
 from warploom.errors import LaunchError, source_line
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from warploom.check.cases import Case, Runs, is_reading
 from warploom.check.dependence import Reading
 from warploom.check.explore import Failing, Guided, attempt, simulation
 from warploom.check.interleaving import Interleaving, shortened
 from warploom.check.report import CheckReport, Failure, Unproved
+from warploom.check.runs import Case, Runs, is_reading
 from warploom.ir.core import Func
 from warploom.ir.types import Pointer
 from warploom.sim.report import NeedsData, SimError, StepLimit

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 from warploom.check.aliases import groups_of, merged, unlike
-from warploom.check.cases import Case, Steering
 from warploom.check.disjoint import Condition
 from warploom.check.global_memory import GlobalMemory, Settled, asked_axes, check_global
 from warploom.check.report import CheckReport, Failure
+from warploom.check.runs import Case
 from warploom.check.samples import Sample
+from warploom.check.steering import Steering
 from warploom.check.terms import LAUNCH, OWN, atoms_of
 from warploom.ir.core import Func, Value
-from warploom.ir.types import Scalar
 
 GRIDS = ((2, 1, 1), (7, 3, 2), (132, 2, 2))
 FACTORS = (1, 3)
@@ -127,14 +127,8 @@ def examples(func: Func, searched: Sequence[Case]) -> tuple[list[Case], list[Cas
     """The largest of the inputs that were searched for, and one with all numbers three times as large (so
     that strides keep their relation to extents), on small and on large grids.  Then some in which one
     number alone is large, and one in which all are; these may be too large to be looked at."""
-    steering, facts = Steering(func), func.attrs.get("facts", ())
-    free = [
-        i
-        for i, p in enumerate(func.params)
-        if isinstance(p.type, Scalar)
-        and p.type.dtype.is_int
-        and (i >= len(facts) or facts[i].value is None)
-    ]
+    steering = Steering(func)
+    free = sorted(steering.free)
     if not searched:
         return [], []
     largest = max(searched, key=lambda c: math.prod(1 + int(c.args[i]) for i in free))

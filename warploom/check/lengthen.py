@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from warploom.check.cases import Case
 from warploom.check.dependence import Source
 from warploom.check.recurrence import Kind, loop_name
+from warploom.check.runs import Case
 from warploom.check.search import Search
 from warploom.check.values import Wish
 from warploom.ir.core import Op

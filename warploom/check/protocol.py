@@ -28,16 +28,7 @@ from typing import Any
 
 from warploom.analysis.facts import facts_of
 from warploom.check.aliases import merged
-from warploom.check.cases import (
-    NOT_CONFLUENT,
-    UNFIT,
-    Case,
-    Runs,
-    Steering,
-    find_cases,
-    is_reading,
-    ring_depth,
-)
+from warploom.check.cases import find_cases
 from warploom.check.course import Courses
 from warploom.check.coverage import Coverage
 from warploom.check.dependence import Dependence
@@ -55,7 +46,9 @@ from warploom.check.launches import add_global_memory
 from warploom.check.passing import passings
 from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
+from warploom.check.runs import NOT_CONFLUENT, UNFIT, Case, Runs, is_reading, ring_depth
 from warploom.check.solve import Solver
+from warploom.check.steering import Steering
 from warploom.errors import whole_number
 from warploom.ir.core import Func, Op, walk
 from warploom.ir.ops import control

@@ -27,9 +27,9 @@ import math
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from warploom.check.cases import Case
 from warploom.check.course import Course
 from warploom.check.passing import Passing
+from warploom.check.runs import Case
 from warploom.ir.core import Op
 from warploom.sim.report import SimReport, SyncStep
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from warploom.check.cases import MOST_PROGRAMS, Case, Runs
 from warploom.check.recurrence import Recurrences
 from warploom.check.report import CheckReport
+from warploom.check.runs import MOST_PROGRAMS, Case, Runs
 from warploom.check.solve import Solver
 from warploom.check.values import Wish
 from warploom.ir.core import Op

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from warploom.check.cases import Case, Steering
 from warploom.check.dependence import (
     CHOOSING,
     COMPARISONS,
@@ -25,6 +24,8 @@ from warploom.check.dependence import (
     Source,
 )
 from warploom.check.drawn import Drawn
+from warploom.check.runs import Case
+from warploom.check.steering import Steering
 from warploom.check.sums import Sums, added
 from warploom.check.values import Values, Wish
 from warploom.ir.analysis import closure

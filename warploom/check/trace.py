@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from warploom.check.cases import Case
 from warploom.check.global_accesses import Access, Collected
 from warploom.check.places import Column, Common, Unknown, place_of, words_of
+from warploom.check.runs import Case
 from warploom.check.tickets import Last, Ticket, Tickets, is_ticket
 from warploom.ir.analysis import backward_slice, closure, sources
 from warploom.ir.core import Effect, Op, OpKind, Value

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from warploom.check.cases import Case
 from warploom.check.dependence import Dependence, Source
 from warploom.check.drawn import Drawn
+from warploom.check.runs import Case
 from warploom.check.sums import added
 from warploom.check.values import Wish
 from warploom.ir.core import Op, Region, walk

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from warploom.check.cases import Case, Steering
 from warploom.check.dependence import CHOOSING, Dependence
+from warploom.check.runs import Case
+from warploom.check.steering import Steering
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import cluster, control, smem, task, tile
 from warploom.ir.types import Pointer, Scalar

@@ -15,7 +15,7 @@ from warploom.eject.reroll import reroll
 from warploom.eject.statements import Statements
 from warploom.eject.text import STEP, Block, Line, Node, Renderer, wrapped
 from warploom.errors import CompileError
-from warploom.ir.core import Fact, Func, Op, Region, Value, walk
+from warploom.ir.core import Func, Op, Region, Value, walk
 from warploom.ir.ops import task
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.registers import ctas_per_sm
@@ -142,10 +142,9 @@ class _Printer:
             out.append(Line(f"self.attrs.cluster_blocks = {list(cluster_of(self.func))}"))
         if (n := ctas_per_sm(self.func)) > 1:
             out.append(Line(f"self.attrs.ctas_per_sm = {n}"))
-        facts: tuple[Fact, ...] = self.func.attrs.get("facts", ())
         fixed = [
             (self.s.name(p), fact.value)
-            for p, fact in zip(self.func.params, facts, strict=False)
+            for p, fact in zip(self.func.params, self.func.facts, strict=True)
             if fact.value is not None
         ]
         if fixed:

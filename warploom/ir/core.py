@@ -348,7 +348,7 @@ class Func:
     """A kernel at some level.  `body.params` are its parameters; their hints are the user's names.
 
     attrs, by key:
-      "facts"   tuple[Fact, ...]   one a parameter: what specialization knows
+      "facts"   tuple[Fact, ...]   one a parameter: what specialization knows (read as `facts`)
       "warps"   int                warps of a consumer replica (4), or of the uniform program
       "target"  str                name of the chip that it is made for, where that is not the default one
       further keys belong to the pass that sets them and are documented there.
@@ -363,6 +363,12 @@ class Func:
     @property
     def params(self) -> tuple[Value, ...]:
         return self.body.params
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What specialization knows, one a parameter: nothing where attrs don't say."""
+        told: tuple[Fact, ...] = self.attrs.get("facts", ())
+        return (*told, *(Fact() for _ in self.params[len(told) :]))
 
     @property
     def target(self) -> Target:

@@ -53,8 +53,7 @@ def facts_of(specs: Sequence[Spec]) -> tuple[Fact, ...]:
 
 def signature_of(func: Func) -> tuple[str, ...]:
     """The function's parameters as `Script.compile(signature)` takes them."""
-    facts: tuple[Fact, ...] = func.attrs.get("facts") or (NOTHING,) * len(func.params)
-    return tuple(str(_spec(p.type, fact)) for p, fact in zip(func.params, facts, strict=True))
+    return tuple(str(_spec(p.type, fact)) for p, fact in zip(func.params, func.facts, strict=True))
 
 
 def _spec(t: Type, fact: Fact) -> Spec:

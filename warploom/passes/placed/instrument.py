@@ -51,8 +51,7 @@ def instrument(
         o.with_(regions=tuple(map(maker.task, o.regions))) if o.kind is task.tasks else o
         for o in func.body.ops
     )
-    facts = func.attrs.get("facts") or tuple(Fact() for _ in func.params)
-    attrs = {**func.attrs, "facts": (*facts, Fact(16), Fact())}
+    attrs = {**func.attrs, "facts": (*func.facts, Fact(16), Fact())}
     body = Region((*func.params, buffer, program), ops)
     stamped = func.with_(body=body, attrs=attrs)
     return stamped, tuple(Site(role, op, tuple(work)) for role, op, work in maker.sites)

@@ -79,7 +79,7 @@ def split_last_wave(func: Func, target: Target) -> Func:
     control.yield_(b)
     slots = target.multiprocessors
     sizes = ((("const", slots * prod(shape_of(v.type))), False) for v in sums)
-    facts = (*func.attrs["facts"], *(Fact(ALIGNED) for _ in (*memory, tickets)))
+    facts = (*func.facts, *(Fact(ALIGNED) for _ in (*memory, tickets)))
     attrs = {**func.attrs, "facts": facts, "workspaces": (*sizes, (("const", slots), True))}
     return func.with_(body=Region((*func.params, *memory, tickets), tuple(b.ops)), attrs=attrs)
 
@@ -191,11 +191,10 @@ def _on_its_grid(func: Func, multiprocessors: int) -> tuple[_Share, Func]:
     }
     b.ops.extend(substitute(func.body, env).ops)
     body = Region((*func.params, *sizes), tuple(b.ops))
-    facts: tuple[Fact, ...] = func.attrs.get("facts") or (Fact(),) * len(func.params)
     grid = (_ctas(len(func.params), multiprocessors),)
     attrs = {
         **func.attrs,
-        "facts": (*facts, *(Fact() for _ in sizes)),
+        "facts": (*func.facts, *(Fact() for _ in sizes)),
         "grid": grid,
         "programs": True,
     }

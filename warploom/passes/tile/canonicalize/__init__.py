@@ -23,7 +23,7 @@ from collections import Counter
 
 from warploom.analysis.access import alignments
 from warploom.analysis.facts import facts_of
-from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value
+from warploom.ir.core import Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import annotate, rewrite, substitute
 from warploom.ir.types import Scalar
@@ -74,10 +74,9 @@ def describe_views(func: Func) -> Func:
 
 def specialize(func: Func) -> Func:
     """Parameters whose value the launch fixed (`Fact.value`) become constants in the body."""
-    facts: tuple[Fact, ...] = func.attrs.get("facts", ())
     b = Builder(loc=func.loc)
     env: dict[Value, Value] = {}
-    for param, fact in zip(func.params, facts, strict=False):
+    for param, fact in zip(func.params, func.facts, strict=True):
         if fact.value is not None and isinstance(param.type, Scalar):
             env[param] = arith.const(b, value=fact.value, dtype=param.type.dtype, hint=param.hint)
     body = substitute(func.body, env)
