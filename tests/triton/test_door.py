@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 import warnings
 from pathlib import Path
@@ -298,6 +299,35 @@ def test_autotune_and_heuristics() -> None:
     assert isinstance(kernel, triton.runtime.Autotuner)
     none = triton.autotune(configs=[], key=[])(add_kernel)
     assert [str(c) for c in none.configs] == ["default"]
+
+
+def test_configs_may_be_changed_and_made_by_a_pruning_function() -> None:
+    x, y, out = arrays(100)
+    first = triton.Config({"BLOCK": 32}, num_warps=8)
+    assert {first: 1}[triton.Config({"BLOCK": 32}, num_warps=8)] == 1
+
+    def prune(configs: Any, named: Any, **kwargs: Any) -> Any:
+        changed = copy.deepcopy(configs[0])
+        changed.kwargs["BLOCK"] = 128
+        changed.num_warps = 2
+        return [changed]
+
+    kernel = triton.autotune([first], key=["n"], prune_configs_by={"early_config_prune": prune})
+    tuned = kernel(add_kernel)
+    tuned[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, y, out, 100)
+    assert np.array_equal(out, x + y)
+    assert tuned.best_config.all_kwargs() == {"BLOCK": 128, "num_warps": 2}
+    assert first.all_kwargs() == {"BLOCK": 32, "num_warps": 8}
+
+    def enlarge(configs: Any, named: Any, **kwargs: Any) -> Any:
+        for c in configs:
+            c.kwargs["BLOCK"] *= 2
+        return configs
+
+    kernel = triton.autotune([first], key=["n"], prune_configs_by={"early_config_prune": enlarge})
+    enlarged = kernel(add_kernel)
+    enlarged[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, y, out, 100)
+    assert enlarged.best_config.all_kwargs()["BLOCK"] == 64
 
 
 def test_a_hook_gives_descriptors_their_block() -> None:

@@ -314,7 +314,10 @@ class Autotuner(Decorated):
         if model is not None and top is not None:
             count = int(top * len(self.configs)) if isinstance(top, float) else top
             left = sorted(left, key=lambda c: model(**{**named, **_every_knob(c)}))[: max(1, count)]
-        found = [(i, c) for i, c in enumerate(self.configs) if any(c is x for x in left)]
+        for c in left:
+            c.forget()
+        self.configs += tuple(c for c in left if c not in self.configs)  # some make configs
+        found = [(i, c) for i, c in enumerate(self.configs) if c in left]
         if not found:
             raise CompileError(
                 "autotune",

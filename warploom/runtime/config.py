@@ -16,7 +16,7 @@ class Given(dict[str, Any]):
         return self
 
 
-@dataclass(frozen=True)
+@dataclass
 class Config:
     """One candidate: values of meta-parameters, and knobs (`Knobs` says what each means; docs/knobs.md).
 
@@ -47,6 +47,17 @@ class Config:
     tma: bool = True
     pre_hook: Callable[[dict[str, Any]], object] | None = None
     ir_override: None = None  # Triton's; there is nothing of the kind
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.forget()
+
+    def __hash__(self) -> int:
+        return hash((*self.all_kwargs.items(), self.pre_hook))
+
+    def forget(self) -> None:
+        """Has `all_kwargs` computed again: pruning functions may change what `kwargs` holds."""
+        vars(self).pop("all_kwargs", None)
 
     @functools.cached_property
     def all_kwargs(self) -> Given:
