@@ -25,7 +25,7 @@ from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import admit
 from warploom.ir.core import Value
-from warploom.ir.types import DTYPE_PREDICATES, DTYPE_PROPERTIES, DType, Pointer
+from warploom.ir.types import DTYPE_PREDICATES, DTYPE_PROPERTIES, TRITON_NAMES, DType, Pointer
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _of_type(x: Any, name: str) -> Any:
     """An attribute of a dtype, pointer type or block type; _NOTHING where it has none of the name."""
     match x:
         case DType() if name == "name":
-            return x.name
+            return TRITON_NAMES[x.name]
         case DType() if name in DTYPE_PROPERTIES:
             return DTYPE_PROPERTIES[name](x)
         case DType() if name in DTYPE_PREDICATES:

@@ -99,6 +99,8 @@ def _is_called(name: str, d: DType) -> bool:
     return d.name == name
 
 
+TRITON_NAMES = {name: asked[3:] for asked, name in reversed(_BY_NAME.items())}  # f16: fp16
+
 DTYPE_PREDICATES: dict[str, Callable[[DType], Any]] = {
     **{name: functools.partial(_is_called, n) for name, n in _BY_NAME.items()},
     "is_integer": lambda d: d.is_int and d.kind != "bool",

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from warploom.frontend.coerce import Operand, Tensor
+from warploom.frontend.coerce import Operand, Tensor, current
 from warploom.frontend.language.core import builtin
 from warploom.frontend.language.math import to
-from warploom.frontend.language.memory import load_tensor_descriptor, store_tensor_descriptor
+from warploom.frontend.language.memory import (
+    descriptor_of,
+    load_tensor_descriptor,
+    store_tensor_descriptor,
+)
 
 
 @builtin
@@ -21,5 +25,7 @@ def _experimental_descriptor_load(
 
 @builtin
 def _experimental_descriptor_store(desc: Any, value: Operand, offsets: Any) -> None:
-    """store_tensor_descriptor."""
-    store_tensor_descriptor(desc, offsets, value)
+    """store_tensor_descriptor of the value's bits: a descriptor made of an address doesn't know its dtype."""
+    stored = descriptor_of(desc, offsets, "_experimental_descriptor_store").dtype
+    as_wide = current().number(value).bits == stored.bits
+    store_tensor_descriptor(desc, offsets, to(value, stored, bitcast=as_wide))
