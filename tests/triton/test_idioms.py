@@ -507,6 +507,43 @@ def test_descriptors_of_addresses() -> None:
     kernel[(1,)](make(x.ctypes.data, 9, 8, 4, 8, 2), out)
     assert np.array_equal(out, x[2:6].astype(np.float32))
 
+    @triton.jit
+    def copied(source: Any, target: Any) -> None:
+        x = tl._experimental_descriptor_load(source, [2, 0], [4, 8], tl.bfloat16)
+        tl._experimental_descriptor_store(target, x + x, [5, 0])
+
+    y = np.zeros_like(x)
+    copied[(1,)](make(x.ctypes.data, 9, 8, 4, 8, 2), make(y.ctypes.data, 9, 8, 4, 8, 2))
+    assert np.array_equal(y[5:], 2 * x[2:6])
+
+
+@triton.jit
+def axes_that_are_not_named(x_ptr: Any, out_ptr: Any, M: tl.constexpr, N: tl.constexpr) -> None:
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    tl.static_assert(x[None].shape == (1, M, N) and x[:, None].shape == (M, 1, N))
+    tl.store(out_ptr + at, tl.sum(x[None], 0) + tl.sum(x[:, None], 1) + x[:])
+
+
+def test_axes_that_a_subscript_does_not_name_are_kept() -> None:
+    x = numbers(8, 16)
+    out = launched(axes_that_are_not_named, np.zeros_like(x), x, M=8, N=16)
+    assert np.array_equal(out, 3 * x)
+
+
+@triton.jit
+def dtypes_by_name(x_ptr: Any, out_ptr: Any) -> None:
+    x = tl.load(x_ptr)
+    tl.static_assert(x.dtype.name == "fp16" and tl.float8e4nv.name == "fp8e4nv")
+    tl.static_assert(x_ptr.dtype.element_ty.name == "fp16" and tl.uint8.name == "uint8")
+    tl.static_assert(tl.bfloat16.name == "bf16" and (x > 0).dtype.name == "int1")
+    tl.store(out_ptr, x)
+
+
+def test_names_of_dtypes() -> None:
+    out = launched(dtypes_by_name, np.zeros(1, np.float16), np.full(1, 3, np.float16))
+    assert out[0] == 3
+
 
 def test_repr_names_a_kernel() -> None:
     named = triton.jit(repr=lambda s: f"sum of {s.constants['N']}, {s.signature['x_ptr']}")

@@ -21,7 +21,13 @@ from warploom.frontend.operators import METHOD_OF, PYTHON, SYMBOLS
 from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import admit, leaves, rebuild, skeleton
-from warploom.frontend.vocabulary import NOT_YET, PYTHON_BUILTINS, REPLACED, SPECULATED
+from warploom.frontend.vocabulary import (
+    INDEX_ENDS,
+    NOT_YET,
+    PYTHON_BUILTINS,
+    REPLACED,
+    SPECULATED,
+)
 from warploom.ir.core import Builder, Region, Value
 from warploom.ir.ops import arith, control, scaled, tile
 from warploom.ir.types import DType, Pointer, i1, shape_of
@@ -55,7 +61,9 @@ class Expressions(Calls):
                 f"{node.id} has no value here: {why}",
                 self.loc(node),
                 (Note(f"{node.id} is assigned here", where),),
-                f"give {node.id} a value before that block",
+                f"let the loop assign it to another variable, that has a value before: last = {node.id}"
+                if why == INDEX_ENDS
+                else f"give {node.id} a value before that block",
             )
         pythons = vars(builtins).get(node.id, self)  # no kernel's value is self
         if found and value is pythons and node.id not in PYTHON_BUILTINS:
@@ -486,7 +494,7 @@ class Expressions(Calls):
             return static_int(index, "a tuple's index")
 
     def _expand(self, node: ast.Subscript, x: Any, entries: list[ast.expr]) -> Value:
-        """x[:, None]: every `:` keeps an axis, every None makes one."""
+        """x[:, None]: every `:` keeps an axis, every None makes one, axes that aren't named are kept."""
         with self.at(node, value=x):
             v = self.emitter.value(x)
             kept = 0
@@ -505,10 +513,10 @@ class Expressions(Calls):
                 if new:
                     v = shape.expand_dims(v, axis)
             rank = len(shape_of(self.emitter.value(x).type))
-            if rank and kept != rank:
+            if rank and kept > rank:
                 refuse(
                     "subscript",
                     f"{kept} axes indexed of {describe(x)}",
-                    "write one : for each axis of the tile",
+                    "write at most one : for each axis of the tile",
                 )
             return v

@@ -49,6 +49,7 @@ from warploom.frontend.scope import (
 from warploom.frontend.signature import DescriptorType, expand
 from warploom.frontend.source import Function, Parameter, Source, parameters
 from warploom.frontend.source import declared as declared_in
+from warploom.frontend.vocabulary import INDEX_ENDS
 from warploom.ir.core import Fact, Func, Level, Region, Type, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Scalar, i1, i32, i64
@@ -447,7 +448,7 @@ class Statements(Branches):
         self._after(node, carried, before, results)
         self.scope.pop(node.target.id, None)
         self.lost[node.target.id] = (
-            "a loop's index is known inside its loop only",
+            INDEX_ENDS,
             self.loc(node.target),
         )
 

@@ -28,6 +28,8 @@ UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.TryStar: ("try", "kernels raise nothing; use masks or tl.device_assert"),
 }
 
+INDEX_ENDS = "a loop's index is known inside its loop only"
+
 # Of Python's functions those that kernels are often written with, and what to write instead.
 REPLACED = {
     "sum": "write tl.sum, or a loop",
