@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -374,6 +375,23 @@ def test_every_thread_waits_for_earlier_grids_before_it_touches_global_memory(te
     # a program of threads' own accesses lets the next grid in behind its first loads, by one warp
     assert released == [at + 1 if text == GEMM else touched[0] + 1]
     assert not any("return" in line for line in body[:at])
+
+
+@pytest.mark.parametrize("size", [(7, 1, 1), (3, 4, 2), (1, 2, 5), (2**31 - 1, 65535, 2)])
+def test_the_last_programs_of_a_grid_are_counted_from_its_end(size: tuple[int, int, int]) -> None:
+    prelude = (Path(host.__file__).parent / "prelude" / "barriers.cuh").read_text()
+    formula = re.search(r"const u32 left = (.*);", prelude)
+    assert formula
+    x, y, z = size
+
+    def left(i: int) -> int:
+        at = SimpleNamespace(x=i % x, y=i // x % y, z=i // x // y)
+        grid = SimpleNamespace(x=x, y=y, z=z)
+        return int(eval(formula[1], {"gridDim": grid, "blockIdx": at})) % 2**32
+
+    programs = x * y * z
+    for i in range(max(0, programs - 1000), programs):
+        assert left(i) == programs - i
 
 
 def test_the_start_that_needs_no_data_comes_before_the_wait() -> None:

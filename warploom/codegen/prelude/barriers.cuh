@@ -20,12 +20,13 @@ template <int N> DEV void registers_inc() { asm volatile("setmaxnreg.inc.sync.al
 // it or ended.  Both do nothing in a launch without the attribute.
 //
 // Where programs are short their ends and releases queue up (measured: benchmarks/launch_rate.py), so only the
-// last LAST of a grid release: those before them end by themselves.
+// last LAST of a grid release: those before them end by themselves.  Which are the last is counted modulo 2^32:
+// where a larger grid is launched, a few more release.
 DEV void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 template <int LAST> DEV void grid_release() {
-  const u64 behind = ((u64)(gridDim.z - blockIdx.z - 1) * gridDim.y + gridDim.y - blockIdx.y - 1) * gridDim.x;
-  if (behind + gridDim.x - blockIdx.x <= LAST) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  const u32 left = ((gridDim.z - blockIdx.z) * gridDim.y - blockIdx.y) * gridDim.x - blockIdx.x;
+  if (left <= LAST) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 DEV void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }

@@ -9,7 +9,7 @@ of this grid implies the end of all before it, and the next grid has to wait for
 comes after the wait, so no more than two grids are ever in flight.  Where programs are short their ends and
 releases queue up (measured: benchmarks/launch_rate.py), so only the last few of a multiprocessor release.
 
-Which are the last is some twenty instructions.  A program that loads by its threads, and multiplies nothing,
+Which are the last is some ten instructions.  A program that loads by its threads, and multiplies nothing,
 may live for hardly more than two loads: there one warp asks, while the first loads are on their way.
 
     before:  %t = mul(%pid, %c128)
