@@ -423,7 +423,7 @@ def _barriers(placed: Func) -> Iterator[str]:
         arrivals = f"{o.attrs['count']} arrival{'s' if o.attrs['count'] > 1 else ''}"
         yield (
             f"{o.attrs['name']}: {o.attrs['n']} mbarriers, a phase is {arrivals}{sent}; "
-            f"signalled by {_list(by.get('signal'))}; waited for by {_list(by.get('wait'))}"
+            f"signalled by {_list(by.get('signal'), True)}; waited for by {_list(by.get('wait'), True)}"
         )
 
 
@@ -438,7 +438,10 @@ def _roles(o: Op) -> Iterator[tuple[Value, str, str]]:
         yield found[0], "wait" if o.kind.family is Family.WAIT else "signal", ""
 
 
-def _touching(placed: Func) -> dict[Value, dict[str, list[str]]]:
+Tasks = dict[str, dict[int, None]]  # by name: the lines of their ops
+
+
+def _touching(placed: Func) -> dict[Value, dict[str, Tasks]]:
     """For each shared allocation and barrier: role ("fill", "read", "signal", "wait") -> the tasks."""
     made = definitions(placed.body)
 
@@ -447,13 +450,14 @@ def _touching(placed: Func) -> dict[Value, dict[str, list[str]]]:
             v = o.operands[0]
         return v
 
-    found: dict[Value, dict[str, list[str]]] = {}
+    found: dict[Value, dict[str, Tasks]] = {}
     for name, region in _regions(placed):
         for o in walk(region):
             for v, role, engine in _roles(o):
-                tasks = found.setdefault(origin(v), {}).setdefault(role, [])
-                if name + engine not in tasks:
-                    tasks.append(name + engine)
+                tasks = found.setdefault(origin(v), {}).setdefault(role, {})
+                lines = tasks.setdefault(name + engine, {})
+                if o.loc is not None:
+                    lines[_root(o.loc).line] = None
     return found
 
 
@@ -472,5 +476,10 @@ def _regions(placed: Func) -> Iterator[tuple[str, Region]]:
             yield f"{name} × {replicas}" if replicas > 1 else name, region
 
 
-def _list(names: list[str] | None) -> str:
-    return " and ".join(names) if names else "nobody"
+def _list(tasks: Tasks | None, with_lines: bool = False) -> str:
+    def told(name: str, lines: dict[int, None]) -> str:
+        if not with_lines or not lines:
+            return name
+        return f"{name} (line{'s' * (len(lines) > 1)} {', '.join(map(str, sorted(lines)))})"
+
+    return " and ".join(told(*one) for one in (tasks or {}).items()) or "nobody"

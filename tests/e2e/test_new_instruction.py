@@ -195,7 +195,8 @@ def test_it_is_explained() -> None:
     told = explain(func, Schedule("", True, (), {}, SplitPlan(None, 1), (), (), 0), func)
     assert any("filled by filler (filler); read by reader" in line for line in told.buffers)
     assert any(
-        "full" in b and "signalled by filler; waited for by reader" in b for b in told.barriers
+        "full" in b and "signalled by filler (" in b and "waited for by reader (" in b
+        for b in told.barriers
     )
 
 

@@ -44,7 +44,9 @@ def test_the_widest_loads_go_to_registers() -> None:
     why = [
         r for r in made.schedule.reasons if r.because == "shared memory has no room for its slot"
     ]
-    assert [r.decision for r in why] == ["not moved ahead"] * len(why) and 1 <= len(why) < 4
+    assert [r.decision for r in why] == ["not brought by a producer"] * len(why) and 1 <= len(
+        why
+    ) < 4
     assert made.plan.shared_bytes <= 232448 and made.check().ok
     x, h, out = operands(4)
     made.simulate(x, h, out, grid=(1,), seed=1)

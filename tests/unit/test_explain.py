@@ -86,8 +86,26 @@ def test_buffers_and_barriers_of_the_hand_written_gemm(tmp_path: Path) -> None:
     assert "filled by consumer × 2; read by consumer × 2 (TMA)" in told.buffers[5]
     full, empty = told.barriers
     assert "3 mbarriers, a phase is 1 arrival and 49,152 bytes" in full
-    assert "signalled by producer; waited for by consumer × 2" in full
-    assert "a phase is 8 arrivals; signalled by consumer × 2; waited for by producer" in empty
+    assert "signalled by producer (" in full and "waited for by consumer × 2 (" in full
+    assert (
+        "8 arrivals; signalled by consumer × 2 (" in empty and "waited for by producer (" in empty
+    )
+
+
+def test_a_barrier_tells_the_lines_that_signal_and_wait(tmp_path: Path) -> None:
+    func = kernel(tmp_path / "k.py")
+    placed = parse_func(GOLDEN.read_text())
+    numbers = {"mbarrier_expect": 9, "tma_load": 8, "mbarrier_wait": 12, "mbarrier_arrive": 15}
+    lines = {name: Loc("k.py", number) for name, number in numbers.items()}
+
+    def located(region: Region) -> Region:
+        ops = (o.with_(regions=tuple(map(located, o.regions))) for o in region.ops)
+        return Region(region.params, tuple(o.with_(loc=lines.get(o.kind.name)) for o in ops))
+
+    placed = placed.with_(body=located(placed.body))
+    full, empty = explain(func, schedule(), placed).barriers
+    assert full.endswith("by producer (lines 8, 9); waited for by consumer × 2 (line 12)")
+    assert empty.endswith("by consumer × 2 (line 15); waited for by producer (line 12)")
 
 
 def test_bytes_of_a_phase_that_is_told_in_several_places_count_once(tmp_path: Path) -> None:

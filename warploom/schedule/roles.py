@@ -225,15 +225,15 @@ class _Assigner:
         """Load o is not given to a producer, though it might have been."""
         self.stayed[o] = why
         if self.context.hints.wants_producer(o) and self.context.knobs.num_consumer_groups != 0:
-            self.context.unmet(o, f"not moved ahead, against {spelled(ids(o))}", why)
+            self.context.unmet(o, f"not brought by a producer, against {spelled(ids(o))}", why)
         else:
-            self.context.because(o.id, "not moved ahead", why)
+            self.context.because(o.id, "not brought by a producer", why)
 
     def kept(self, o: Op) -> bool:
         """Does the source keep load o in the task that uses it?"""
         why = self.context.hints.keeps(o)
         if why:
-            self.context.because(o.id, "not moved ahead", why)
+            self.context.because(o.id, "not brought by a producer", why)
         return why is not None
 
     def demand(self, loads: list[Op], is_fused: bool = False) -> tuple[Demand, list[Op]]:
