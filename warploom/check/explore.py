@@ -27,7 +27,7 @@ from functools import cached_property
 from warploom.check.runs import MAX_STEPS, Case, is_reading
 from warploom.ir.core import Func
 from warploom.sim.agent import Agent
-from warploom.sim.barriers import Touch
+from warploom.sim.barriers import Transition
 from warploom.sim.machine import simulate
 from warploom.sim.report import SimError, SimReport, StepLimit
 from warploom.sim.scheduler import Choice, Heads, Scheduler
@@ -50,7 +50,7 @@ class Step:
     agent: str
     before: int
     origin: int
-    touches: tuple[Touch, ...] = ()
+    touches: tuple[Transition, ...] = ()
 
 
 class Redundant(Exception):
@@ -74,7 +74,7 @@ class Guided(Scheduler):
     ) -> None:
         super().__init__(MAX_STEPS)
         self.path, self.choose, self.is_strict = path, choose, is_strict
-        self.touched: list[Touch] = []
+        self.touched: list[Transition] = []
         self.steps: list[Step] = []
         self._latest: dict[str, int] = {}  # process -> its latest step
         self._step_of: dict[int, int] = {}  # tick -> step
@@ -180,7 +180,7 @@ class _Frame:
 
     options: list[str]
     chosen: str
-    asleep: dict[str, tuple[Touch, ...]]
+    asleep: dict[str, tuple[Transition, ...]]
     wanted: set[str]
 
 
@@ -246,12 +246,12 @@ def explore(
             return Exploration(interleavings, states, taken, False, failures, report)
 
 
-def _commute(one: tuple[Touch, ...], other: tuple[Touch, ...]) -> bool:
+def _commute(one: tuple[Transition, ...], other: tuple[Transition, ...]) -> bool:
     """Whether two steps, possible in the same state, lead to the same state in either order."""
     return not any(a.thing == b.thing and _conflict(a, b) for a in one for b in other)
 
 
-def _conflict(a: Touch, b: Touch) -> bool:
+def _conflict(a: Transition, b: Transition) -> bool:
     modes = {a.mode, b.mode}
     if modes & {"read", "write"}:
         return "write" in modes
@@ -290,7 +290,7 @@ class History:
             for t in step.touches:
                 self._enter(j, t)
 
-    def _direct(self, t: Touch) -> Iterator[int]:
+    def _direct(self, t: Transition) -> Iterator[int]:
         """The steps that a touch comes after because of what it touches."""
         if t.mode in ("read", "write"):
             yield from (
@@ -302,7 +302,7 @@ class History:
         if t.mode != "pass":
             yield from self.waits.get((t.thing, phase), ())
 
-    def _enter(self, j: int, t: Touch) -> None:
+    def _enter(self, j: int, t: Transition) -> None:
         key = t.thing, t.phase
         if t.mode == "arrive":
             self.arrivals.setdefault(key, []).append(j)

@@ -39,7 +39,7 @@ from warploom.errors import LaunchError, source_line
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
-from warploom.sim.barriers import Touch
+from warploom.sim.barriers import Transition
 from warploom.sim.chosen import Fill
 from warploom.sim.report import Deadlock, Exchange, SimError, SimReport
 
@@ -171,7 +171,7 @@ def _exchanges(order: Sequence[Exchange], case: str) -> Iterator[str]:
     yield "  then no warp gets what it asks for"
 
 
-def _action(step: Step, t: Touch) -> tuple[str, str, str]:
+def _action(step: Step, t: Transition) -> tuple[str, str, str]:
     """Who, what, and the source line."""
     who = f"a copy of {t.party.who}" if "tma_load" in step.process else t.party.who
     end = ": complete" if t.completes else ""

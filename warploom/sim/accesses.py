@@ -7,7 +7,7 @@ from warploom.ir.core import Effect, Func, Op, Value, walk
 from warploom.ir.ops import mma, smem, tma
 from warploom.ir.ops.cluster import peer
 from warploom.sim.agent import Agent
-from warploom.sim.cluster import Reach
+from warploom.sim.cluster import PeerAccess
 from warploom.sim.order import Access, Array, described
 from warploom.sim.report import MemoryFault, ProtocolError
 from warploom.sim.shared import Place
@@ -100,7 +100,7 @@ def _cta_of(a: Agent, o: Op, s: Place) -> Cta:
     there = a.cta.program.ctas[s.rank]
     if there is not a.cta:
         reach(a, there, o, described(o, s), None)
-        there.reached[a, o] = Reach(a.party(o), described(o, s), (a.proof(),))
+        there.reached[a, o] = PeerAccess(a.party(o), described(o, s), (a.proof(),))
     return there
 
 
@@ -116,7 +116,7 @@ def reach(a: Agent, there: Cta, o: Op, what: str, made: Op | None) -> None:
             () if made is None else (Note("initialised at the start of each CTA", made.loc),),
             help="self.cluster.sync() must stand between the start and the first access to a peer",
         )
-    there.still_runs(Reach(a.party(o), what))
+    there.still_runs(PeerAccess(a.party(o), what))
 
 
 def need_written(a: Agent, o: Op, at: Array, s: Place) -> None:

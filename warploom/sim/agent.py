@@ -17,9 +17,9 @@ import numpy as np
 from warploom.errors import Note
 from warploom.ir.core import Op, Region, Value
 from warploom.ir.types import pointee_of
-from warploom.sim.barriers import MBarrier, Touch
+from warploom.sim.barriers import MBarrier, Transition
 from warploom.sim.engines import BulkStores, Copies, Lane, WgmmaQueue
-from warploom.sim.order import Array, Loops, Party, joined, located
+from warploom.sim.order import Array, Loops, Participant, joined, located
 from warploom.sim.outline import STEPS
 from warploom.sim.report import Event, NeedsData, ProtocolError, SyncStep
 from warploom.sim.shared import Place
@@ -118,8 +118,8 @@ class Agent:
     def who(self) -> str:
         return located(self.label, self.loops)
 
-    def party(self, o: Op) -> Party:
-        return Party(self.label, self.loops, o)
+    def party(self, o: Op) -> Participant:
+        return Participant(self.label, self.loops, o)
 
     def released(self) -> None:
         """After a release: what the executing warps do from now on is not covered by it."""
@@ -179,7 +179,7 @@ class Agent:
         agents = self.cta.report.words.setdefault(thing, {})
         agents[self.label] = agents.get(self.label, False) or mode == "write"
         if self.cta.touched is not None:
-            self.cta.touched.append(Touch(thing, mode, 0, False, self.party(o)))
+            self.cta.touched.append(Transition(thing, mode, 0, False, self.party(o)))
 
     def log(self, o: Op, thing: str, phase: int = -1) -> None:
         """Records a step of the protocol."""

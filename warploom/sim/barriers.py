@@ -14,13 +14,13 @@ import numpy as np
 
 from warploom.errors import Note
 from warploom.ir.core import Op
-from warploom.sim.order import Array, Party, covers, joined
+from warploom.sim.order import Array, Participant, covers, joined
 from warploom.sim.report import ProtocolError
 
 TX_LIMIT = (1 << 20) - 1  # range of the transaction count (PTX ISA, "tx-count of mbarrier object")
 
 
-class Touch(NamedTuple):
+class Transition(NamedTuple):
     """What one step did to something that several parties share.
 
     thing: a barrier's name, or an address of global memory.  mode: "arrive" (a copy, too), "wait" (a parity
@@ -32,7 +32,19 @@ class Touch(NamedTuple):
     mode: str
     phase: int
     completes: bool
-    party: Party
+    party: Participant
+
+
+class Barrier:
+    """A barrier of any kind.  touched: where it is kept, what was done."""
+
+    name: str
+    touched: list[Transition] | None
+
+    def touch(self, mode: str, phase: int, party: Participant, completes: bool = False) -> None:
+        """Notes what one step did to it (see Transition)."""
+        if self.touched is not None:
+            self.touched.append(Transition(self.name, mode, phase, completes, party))
 
 
 @dataclass(eq=False)
@@ -49,13 +61,13 @@ class Together:
 class Waiter:
     """A wait that passed: the components and epochs that prove it is over."""
 
-    party: Party
+    party: Participant
     components: Array
     epochs: Array
 
 
 @dataclass(eq=False)
-class MBarrier:
+class MBarrier(Barrier):
     """One mbarrier.  `phases` counts completed phases: the running one has that index.
 
     `component` is its number in the clocks (`visible`: as ordinary accesses know it); `stamp` what the
@@ -70,7 +82,7 @@ class MBarrier:
     width: int  # of a stamp: 2·D
     tracked: bool
     bound: bool = True  # arrivals and waits must be bound to one phase in every order
-    touched: list[Touch] | None = None  # where it is kept, what was done
+    touched: list[Transition] | None = None
     rank: int = 0
     made: Op | None = None
     index: int = 0
@@ -86,10 +98,10 @@ class MBarrier:
     wide_done: Array = field(init=False)
     time: float = 0.0  # of the running phase's latest arrival
     done_time: float = 0.0
-    arrivals: list[Party] = field(default_factory=list)
-    last: Party | None = None  # who completed the phase before
+    arrivals: list[Participant] = field(default_factory=list)
+    last: Participant | None = None  # who completed the phase before
     waited: list[Waiter] = field(default_factory=list)  # on the last completed phase
-    blocked: dict[Party, int] = field(default_factory=dict)  # waits that go on, each for a phase
+    blocked: dict[Participant, int] = field(default_factory=dict)  # waits that go on, for a phase
 
     def __post_init__(self) -> None:
         self.proof = np.array([[self.component], [self.visible]])
@@ -101,7 +113,7 @@ class MBarrier:
 
     def arrive(
         self,
-        party: Party,
+        party: Participant,
         stamp: Array,
         time: float,
         rows: Array | None = None,
@@ -131,12 +143,11 @@ class MBarrier:
         self.time = max(self.time, time)
         self.arrivals.append(party)
         self._advance(party)
-        if self.touched is not None:
-            self.touch("arrive", phase, party)
+        self.touch("arrive", phase, party, self.phases > phase)
         if n > now:
             self.arrive(party, stamp, time, rows, wide, n - now)
 
-    def _count_together(self, party: Party, n: int, others: Together) -> None:
+    def _count_together(self, party: Participant, n: int, others: Together) -> None:
         """Threads that arrive together count in one phase: else it ends when some of them have come, and what
         the rest did before is not behind it."""
         first = others.phases.setdefault(self, self.phases)
@@ -153,15 +164,11 @@ class MBarrier:
                 help=f"the barrier was made for {self.count} arrivals a phase: count all that come",
             )
 
-    def touch(self, mode: str, phase: int, party: Party) -> None:
-        if self.touched is not None:
-            self.touched.append(Touch(self.name, mode, phase, self.phases > phase, party))
-
-    def expect(self, party: Party, n: int) -> None:
+    def expect(self, party: Participant, n: int) -> None:
         """expect-tx: the running phase waits for n more bytes."""
         self._transact(party, n)
 
-    def land(self, party: Party, n: int, phase: int, stamp: Array, time: float) -> None:
+    def land(self, party: Participant, n: int, phase: int, stamp: Array, time: float) -> None:
         """complete-tx by a copy that was issued in `phase`."""
         self.in_flight -= n
         if self.tracked and phase != self.phases:
@@ -176,7 +183,7 @@ class MBarrier:
         phase = self.phases
         self._transact(party, -n)
         self._advance(party)
-        self.touch("arrive", phase, party)
+        self.touch("arrive", phase, party, self.phases > phase)
 
     def _take(self, stamp: Array, wide: Array | None) -> None:
         """What an arrival releases is added to the running phase."""
@@ -190,7 +197,7 @@ class MBarrier:
         if self.is_wide:
             self.wide_stamp = self.stamp.copy()
 
-    def _transact(self, party: Party, n: int) -> None:
+    def _transact(self, party: Participant, n: int) -> None:
         self.bytes += n
         if abs(self.bytes) > TX_LIMIT:
             raise ProtocolError(
@@ -200,7 +207,7 @@ class MBarrier:
                 help="expect the bytes of one slot in one phase; copies and expectations must meet in it",
             )
 
-    def _advance(self, party: Party) -> None:
+    def _advance(self, party: Participant) -> None:
         if self.pending or self.bytes:
             return
         if self.tracked:
@@ -217,7 +224,7 @@ class MBarrier:
 
     # ---- binding arrivals and waits to full phases
 
-    def bind(self, party: Party, rows: Array, verb: str) -> None:
+    def bind(self, party: Participant, rows: Array, verb: str) -> None:
         """Proof that an arrival (or a copy's expectation) can't fall into an earlier phase: whoever makes it
         knows that all earlier ones are complete.  Where that is not asked for, the warps that make it must
         at least know the same: they are run in step."""
@@ -238,7 +245,7 @@ class MBarrier:
                 else "arrive_and_expect_tx before the copy keeps the phase open until its bytes are there",
             )
 
-    def target(self, party: Party, rows: Array, parity: int) -> int:
+    def target(self, party: Participant, rows: Array, parity: int) -> int:
         """The full phase that a wait for `parity` means to whoever makes it: the first that it does
         not know to be complete, or the one before (then it passes at once)."""
         known: set[int] = set(rows[:, self.component].tolist())
@@ -258,7 +265,7 @@ class MBarrier:
             raise self._late(party, target, self._arrival_notes())
         return target
 
-    def _late(self, party: Party, target: int, notes: tuple[Note, ...]) -> ProtocolError:
+    def _late(self, party: Participant, target: int, notes: tuple[Note, ...]) -> ProtocolError:
         return ProtocolError(
             "late-wait",
             f"{party.who} waits for phase {target} of {self.name} (parity {target & 1}), which can be a "
@@ -269,7 +276,7 @@ class MBarrier:
             "flips each time the ring comes round (self.ring_next)",
         )
 
-    def _check_waiters(self, party: Party) -> None:
+    def _check_waiters(self, party: Participant) -> None:
         """The running phase completes: every wait for the previous one must be over before."""
         for w in self.waited:
             known = self.wide_stamp.take(w.components)
@@ -328,7 +335,7 @@ class MBarrier:
 
 
 @dataclass(eq=False)
-class CountedBarrier:
+class CountedBarrier(Barrier):
     """bar.sync and bar.arrive: `threads` arrivals make a generation."""
 
     name: str
@@ -336,7 +343,7 @@ class CountedBarrier:
     width: int
     tracked: bool
     bound: bool = True
-    touched: list[Touch] | None = None
+    touched: list[Transition] | None = None
     threads: int = 0
     arrived: int = 0
     generation: int = 0
@@ -344,14 +351,14 @@ class CountedBarrier:
     done: Array = field(init=False)
     time: float = 0.0
     done_time: float = 0.0
-    parties: list[Party] = field(default_factory=list)
-    last: Party | None = None  # who completed the generation before
+    parties: list[Participant] = field(default_factory=list)
+    last: Participant | None = None  # who completed the generation before
 
     def __post_init__(self) -> None:
         self.stamp = np.zeros(self.width, np.int64)
         self.done = np.zeros(self.width, np.int64)
 
-    def arrive(self, party: Party, n: int, threads: int, rows: Array, time: float) -> int:
+    def arrive(self, party: Participant, n: int, threads: int, rows: Array, time: float) -> int:
         """n threads arrive at a barrier of `threads`; gives the generation that they arrive in."""
         if self.tracked and self.bound and min(rows[:, self.component].tolist()) < self.generation:
             raise ProtocolError(
@@ -394,10 +401,5 @@ class CountedBarrier:
             self.done, self.done_time = self.stamp, self.time
             self.stamp = np.zeros(self.width, np.int64)
             self.arrived, self.parties, self.last = 0, [], party
-        self.touch("arrive", mine, party)
+        self.touch("arrive", mine, party, self.generation > mine)
         return mine
-
-    def touch(self, mode: str, generation: int, party: Party) -> None:
-        if self.touched is not None:
-            completes = mode == "arrive" and self.generation > generation
-            self.touched.append(Touch(self.name, mode, generation, completes, party))

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warploom.sim.barriers import Touch
-from warploom.sim.order import Array, Party, covers
+from warploom.sim.barriers import Barrier, Transition
+from warploom.sim.order import Array, Participant, covers
 from warploom.sim.report import ProtocolError
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
+class PeerAccess:
     """An access to another CTA's shared memory or barriers.  It is over for whoever knows the epochs of the
     components of one of the `proofs`."""
 
-    party: Party
+    party: Participant
     what: str
     proofs: tuple[tuple[Array, Array], ...] = ()
 
@@ -29,16 +29,16 @@ class Reach:
         return any(covers(known[components], epochs) for components, epochs in self.proofs)
 
 
-class ClusterBarrier:
+class ClusterBarrier(Barrier):
     """barrier.cluster: counts the warps of all CTAs of the cluster.
 
     A warp's number is that in its CTA plus those of the CTAs of lower rank.  `component`: of the clocks;
-    `width`: of a clock's row; `touched`: where it is kept, what was done."""
+    `width`: of a clock's row."""
 
     name = "the cluster's barrier"
 
     def __init__(
-        self, component: int, width: int, warps: int, touched: list[Touch] | None = None
+        self, component: int, width: int, warps: int, touched: list[Transition] | None = None
     ) -> None:
         self.component, self.touched = component, touched
         self.generation = 0
@@ -49,7 +49,7 @@ class ClusterBarrier:
         self.done: Array = np.zeros(width, np.int64)
         self.time = self.done_time = 0.0
 
-    def arrive(self, warps: Array, party: Party, stamp: Array, time: float) -> None:
+    def arrive(self, warps: Array, party: Participant, stamp: Array, time: float) -> None:
         """All warps of an agent arrive; `stamp`: what they release.  Raises ProtocolError."""
         if (self.owes[warps] >= 0).any():
             raise ProtocolError(
@@ -64,9 +64,9 @@ class ClusterBarrier:
         np.maximum(self.stamp, stamp, out=self.stamp)
         self.time = max(self.time, time)
         self._advance()
-        self._touch("arrive", mine, party)
+        self.touch("arrive", mine, party, self.generation > mine)
 
-    def wait(self, warps: Array, party: Party) -> int:
+    def wait(self, warps: Array, party: Participant) -> int:
         """The generation that an agent waits for.  Raises ProtocolError where it has not arrived."""
         mine = int(self.owes[warps].min())
         if mine < 0:
@@ -78,9 +78,9 @@ class ClusterBarrier:
             )
         return mine
 
-    def passed(self, warps: Array, party: Party) -> None:
+    def passed(self, warps: Array, party: Participant) -> None:
         """An agent's wait is over."""
-        self._touch("pass", int(self.owes[warps].max()), party)
+        self.touch("pass", int(self.owes[warps].max()), party)
         self.owes[warps] = -1
 
     def leave(self, warps: Array) -> None:
@@ -95,11 +95,6 @@ class ClusterBarrier:
             self.done[[self.component, self.component + self.done.size // 2]] = self.generation
             self.stamp = np.zeros_like(self.done)
             self.arrived[:] = False
-
-    def _touch(self, mode: str, generation: int, party: Party) -> None:
-        if self.touched is not None:
-            completes = mode == "arrive" and self.generation > generation
-            self.touched.append(Touch(self.name, mode, generation, completes, party))
 
     def missing(self) -> str:
         """Who has not arrived, in words."""

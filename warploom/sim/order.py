@@ -57,7 +57,7 @@ def located(label: str, loops: Loops) -> str:
 
 
 @dataclass(eq=False, slots=True)
-class Party:
+class Participant:
     """Who did something, an agent by its label, where, and in which iterations."""
 
     label: str
@@ -101,7 +101,7 @@ class Components:
 class Access:
     """One access to shared memory.  It is over for whoever knows `epochs` of `components`."""
 
-    party: Party
+    party: Participant
     place: Place
     components: Array
     epochs: Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from warploom.sim.agent import Agent
-from warploom.sim.barriers import Touch
+from warploom.sim.barriers import Transition
 from warploom.sim.engines import Action, Lane
 
 ORDERS = ("seeded", "late", "reverse", "early", "timed")
@@ -17,7 +17,7 @@ class Scheduler:
     """Picks what happens next; a subclass says how.  tick: the number of the step.  `touched`: where the run
     keeps what its steps did to what is shared, if anywhere."""
 
-    touched: list[Touch] | None = None
+    touched: list[Transition] | None = None
     engines_first = False  # no agent is picked while an engine has something to do
 
     max_trips: int | None = None  # of any loop, in any agent

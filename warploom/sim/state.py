@@ -18,12 +18,12 @@ from warploom.ir.core import Func, Value
 from warploom.ir.ops import mbarrier
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.registers import at_entry
-from warploom.sim.barriers import CountedBarrier, MBarrier, Touch
-from warploom.sim.cluster import ClusterBarrier, Reach
+from warploom.sim.barriers import CountedBarrier, MBarrier, Transition
+from warploom.sim.cluster import ClusterBarrier, PeerAccess
 from warploom.sim.engines import Engine
 from warploom.sim.memory import GlobalMemory
 from warploom.sim.numerics import FLOATS, Numerics
-from warploom.sim.order import Array, Footprints, Party
+from warploom.sim.order import Array, Footprints, Participant
 from warploom.sim.outline import Outline, outline_of
 from warploom.sim.registers import RegisterPool
 from warploom.sim.report import Event, ProtocolError, SimReport
@@ -42,7 +42,7 @@ class Settings:
     has_timeline: bool
     is_timed: bool
     is_bound: bool
-    touched: list[Touch] | None
+    touched: list[Transition] | None
     target: Target
     numerics: Numerics = FLOATS
 
@@ -114,11 +114,11 @@ class Cta:
         self.engine = p.engine
         self.free = dict.fromkeys(UNITS, 0.0)
         self.cycles = 0.0
-        self.loads: dict[MBarrier, tuple[int, Party]] = {}
-        self.copied: dict[Any, Party] = {}  # of each agent its last cp.async
+        self.loads: dict[MBarrier, tuple[int, Participant]] = {}
+        self.copied: dict[Any, Participant] = {}  # of each agent its last cp.async
         self.put: dict[tuple[int, int], int] = {}  # how many numbers were left at each place
         self.met: dict[int, str] = {}  # who meets at each named barrier
-        self.reached: dict[Hashable, Reach] = {}  # by other CTAs, the last of each kind
+        self.reached: dict[Hashable, PeerAccess] = {}  # by other CTAs, the last of each kind
         self.has_begun = self.has_ended = False
         self.warps = outline.warps
         self.first_agent = rank * outline.agents
@@ -183,12 +183,12 @@ class Cta:
         """That of a task's threads, or of all."""
         return self._syncs[name]
 
-    def still_runs(self, reach: Reach) -> None:
+    def still_runs(self, reach: PeerAccess) -> None:
         """Raises ProtocolError where this CTA has ended before another one's access."""
         if self.has_ended:
             raise self.after_exit(reach)
 
-    def after_exit(self, reach: Reach) -> ProtocolError:
+    def after_exit(self, reach: PeerAccess) -> ProtocolError:
         """What is wrong with an access that this CTA does not wait for."""
         last = self.outline.tasks.regions[0].ops[-1]
         return ProtocolError(

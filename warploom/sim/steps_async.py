@@ -13,10 +13,10 @@ from warploom.ir.types import InFlight, TensorMap, Tile
 from warploom.sim.accesses import need_written, reach, read, write
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import MBarrier
-from warploom.sim.cluster import Reach
+from warploom.sim.cluster import PeerAccess
 from warploom.sim.engines import BulkStores, Fresh, Product, WgmmaQueue
 from warploom.sim.memory import ViewValue
-from warploom.sim.order import Array, Party, described
+from warploom.sim.order import Array, Participant, described
 from warploom.sim.outline import step
 from warploom.sim.shared import LayoutError, Place
 from warploom.sim.steps import results_of
@@ -75,7 +75,7 @@ def _issue_load(
     view: ViewValue,
     dst: Place,
     b: MBarrier,
-    party: Party,
+    party: Participant,
     at: list[int],
     stamp: Array,
     end: float,
@@ -96,7 +96,7 @@ def _issue_load(
 
     def run() -> None:
         if cta is not a.cta:
-            cta.still_runs(Reach(party, described(o, dst)))
+            cta.still_runs(PeerAccess(party, described(o, dst)))
         if cta.has_data:
             data = cta.memory.load_box(dst.type.dtype, view, at, _box(o), o.loc)
             cta.shared.write(dst.addresses, data.reshape(dst.type.shape), dst.type.dtype, True)

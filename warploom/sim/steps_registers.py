@@ -5,7 +5,7 @@ from __future__ import annotations
 from warploom.ir.core import Op
 from warploom.ir.ops import regs
 from warploom.sim.agent import Agent, Block, Steps
-from warploom.sim.barriers import Touch
+from warploom.sim.barriers import Transition
 from warploom.sim.outline import step
 from warploom.sim.report import Exchange
 
@@ -36,7 +36,7 @@ def _setmaxnreg(a: Agent, o: Op) -> Steps:
     if has_waited and pool.time > a.time:
         a.stall(pool.time, o, "registers")
     if a.cta.touched is not None:
-        a.cta.touched.append(Touch("registers", "setmaxnreg", registers, False, a.party(o)))
+        a.cta.touched.append(Transition("registers", "setmaxnreg", registers, False, a.party(o)))
 
 
 def _block(a: Agent, o: Op, one: int, all_: int) -> Block:

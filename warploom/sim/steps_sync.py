@@ -12,8 +12,8 @@ from warploom.ir.types import u8
 from warploom.sim.accesses import reach, read_now, write_now
 from warploom.sim.agent import LAGS, Agent, Block, Steps
 from warploom.sim.barriers import CountedBarrier, MBarrier, Together, Waiter
-from warploom.sim.cluster import Reach
-from warploom.sim.order import Array, Party, joined
+from warploom.sim.cluster import PeerAccess
+from warploom.sim.order import Array, Participant, joined
 from warploom.sim.outline import step
 from warploom.sim.shared import Place
 
@@ -220,7 +220,7 @@ def _arrive(
     a: Agent,
     o: Op,
     b: MBarrier,
-    party: Party,
+    party: Participant,
     known: Array,
     order: tuple[Array, Array] | None,
     n: int = 1,
@@ -239,7 +239,7 @@ def _arrive(
     what = f"an arrival at {b.name.partition(' of ')[0]}"
     reach(a, there, o, what, b.made)
     proofs = ((np.array([b.component]), np.array([b.phases + 1])), order or a.proof())
-    there.reached[a, b] = Reach(party, what, proofs)
+    there.reached[a, b] = PeerAccess(party, what, proofs)
     b.arrive(party, program.relaxed(row), a.time, rows, stamp, n, others)
 
 
