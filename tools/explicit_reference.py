@@ -68,9 +68,8 @@ MISSING = """## Not there
 | of Tilus | instead |
 |---|---|
 | `tcgen05.*`, `clc.*` | Blackwell's: they parse, and stop with an error at their line |
-| atomics and scatters of shared memory | those of global memory, `self.gather` |
 | `copy_async`'s `evict` | accepted, not heard: the assembler makes an illegal instruction of the hint |
-| integers and floats of fewer than 8 bits | bytes, shifts, `self.decode` |
+| dtypes of fewer than 8 bits, but of global views | the numbers that `self.load_global` gives |
 """
 
 

@@ -18,6 +18,7 @@ from warploom.explicit.operands import (
     policy_of,
     shared_of,
     tensor_map,
+    view_of,
     whole_group,
 )
 from warploom.explicit.tensors import Tensors
@@ -215,7 +216,7 @@ class CpAsync:
         if isinstance(src, GlobalView):
             _none(mask, "mask", "a view's box ends at its bounds")
             size = 0 if bytes is None else static_int(bytes, "bytes")
-            _along_rows(src, d)
+            _along_rows(view_of(src), d)
             current().emit(smem.cp_async, src.view, d, *box_offsets(offsets, src), bytes=size)
             return
         _none(offsets, "offsets", "pointers say where they point")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from warploom.explicit.handles import GlobalView
-from warploom.explicit.operands import known_int, tile_value
+from warploom.explicit.operands import known_int, tile_value, view_of
 from warploom.explicit.values import Values
 from warploom.frontend.coerce import Const, Operand, current, describe, show, static_int
 from warploom.frontend.language import memory
@@ -167,7 +167,7 @@ def global_element(view: GlobalView, index: tuple[Operand, ...]) -> GlobalElemen
 def pointer_to(view: GlobalView, index: tuple[Operand, ...]) -> Value:
     """A view's pointer moved by indices: a pointer, or a tile of them."""
     emitter = current()
-    at: Any = view.pointer
+    at: Any = view_of(view).pointer
     for i, step in zip(index, view.strides, strict=True):
         at = emitter.binary("+", at, emitter.binary("*", i, step))
     return cast(Value, at)

@@ -43,6 +43,11 @@ class GlobalView:
     fits_tma: str  # "" or why TMA can't move boxes of it
 
 
+@dataclass(frozen=True)
+class NarrowView(GlobalView):
+    """A view of elements of fewer than 8 bits, packed in the bytes that `pointer` (and `view`) points at."""
+
+
 @dataclass(frozen=True, eq=False)
 class Instance:
     """An object of a script's world, `self` or a `wl.Class`: its run-time fields are variables of the

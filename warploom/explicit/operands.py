@@ -6,7 +6,7 @@ import math
 from typing import Any, NoReturn, TypeGuard, cast
 
 from warploom.errors import CompileError, Note
-from warploom.explicit.handles import Barrier, GlobalView
+from warploom.explicit.handles import Barrier, GlobalView, NarrowView
 from warploom.explicit.program import Program, ScriptEmitter, Threads
 from warploom.frontend.coerce import (
     Const,
@@ -173,6 +173,12 @@ def view_of(x: Any) -> GlobalView:
     """A global view; refuses (`not-a-view`) anything else."""
     if not isinstance(x, GlobalView):
         refuse("not-a-view", f"expected a global view, found {describe(x)}", "use self.global_view")
+    if isinstance(x, NarrowView):
+        refuse(
+            "narrow-view",
+            f"a view of {x.dtype}, of which self.load_global reads numbers, and nothing else",
+            "copy and store its bytes, by a view of uint8",
+        )
     return x
 
 

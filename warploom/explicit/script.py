@@ -11,8 +11,9 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
+from warploom.explicit import narrow
 from warploom.explicit.copies import CopyAsync
-from warploom.explicit.handles import Enter, GlobalView, ThreadIndex
+from warploom.explicit.handles import Enter, GlobalView, NarrowView, ThreadIndex
 from warploom.explicit.memory import Scatters, Semaphores
 from warploom.explicit.operands import (
     axes_of,
@@ -82,11 +83,13 @@ class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, N
         dims: which axes of the view are the tile's, by default the last.  cache_policy: as tma's.  out: the
         tensor that becomes the box, and says its shape; so does layout, as annotate_layout's."""
         whole_group("load_global")
-        at = box_offsets(offsets, src)
         shape = tuple(layout.shape) if shape is None and layout is not None else shape
         if shape is None and out is not None:
             shape = taken(out)[1].shape
         sizes = shapes.positive_shape(shape, "the shape")
+        if isinstance(src, NarrowView):
+            return written(_lying(narrow.load(src, offsets, sizes, dims), layout), out)
+        at = box_offsets(offsets, src)
         box = _box(src, sizes, dims)
         how = policy_of(cache_policy)
         made = current().emit(tile.load_box, src.view, *at, shape=box, **how)

@@ -10,8 +10,9 @@ from warploom.analysis.access import alignments, tma_fault
 from warploom.analysis.facts import Facts
 from warploom.analysis.scalar_rules import anything
 from warploom.explicit.elements import numbers
-from warploom.explicit.handles import Changed, GlobalView
+from warploom.explicit.handles import Changed, GlobalView, NarrowView
 from warploom.explicit.layouts import SharedLayout
+from warploom.explicit.narrow import Narrow
 from warploom.explicit.operands import known_int, program, shared_of, tile_value, whole_group
 from warploom.explicit.program import SETTLED, Program, SharedChoice, Workspace, shared_shape
 from warploom.frontend.coerce import (
@@ -28,7 +29,7 @@ from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import mma, smem, tile
-from warploom.ir.types import DType, InFlight, Pointer, Shared, Tile, f32, i32, i64
+from warploom.ir.types import DType, InFlight, Pointer, Shared, Tile, f32, i32, i64, u8
 from warploom.layout import Layout
 from warploom.layout.modes import RegisterLayout
 
@@ -45,7 +46,7 @@ class Tensors:
         divisible: the script's promise of what divides the base (bytes) and each stride (elements), powers of
         two up to 16, where it knows more than follows from the arguments."""
         emitter = current()
-        d = static_dtype(dtype, "dtype")
+        d = u8 if isinstance(dtype, Narrow) else static_dtype(dtype, "dtype")
         if not isinstance(ptr, Value) or not isinstance(ptr.type, Pointer):
             refuse(
                 "not-a-pointer",
@@ -64,6 +65,8 @@ class Tensors:
         steps = _row_major(extents) if strides is None else strides
         if not isinstance(steps, tuple) or len(steps) != len(extents):
             refuse("view-strides", "one stride for each axis", "give as many strides as sizes")
+        if isinstance(dtype, Narrow):
+            return NarrowView(ptr, ptr, dtype, extents, steps, None, "its elements are no bytes")
         sizes = [emitter.cast(x, i64) for x in (*extents, *steps)]
         if divisible is None:
             base, *known_divisors = _divisors(ptr, sizes[len(extents) :])

@@ -576,6 +576,13 @@ def static_bool(x: object, what: str) -> bool:
 def static_dtype(x: object, what: str) -> DType:
     """A dtype such as tl.float16."""
     if isinstance(x, DType):
+        if x.bits < 8:
+            refuse(
+                "narrow-dtype",
+                f"{what} is {x}, of {x.bits} bits: only views of global memory are of such dtypes",
+                f"what self.load_global gives of one are {x.numpy} numbers; to store some, pack bytes by "
+                "shifts",
+            )
         return x
     if isinstance(scalar := getattr(x, "elem", None), DType):  # of a block type
         return scalar

@@ -64,6 +64,8 @@ def _extreme(d: DType, highest: bool) -> Any:
     """The largest finite number, or the smallest."""
     if d.kind == "bool":
         return int(highest)
+    if d.bits < 8:
+        return d.limits[highest]  # type: ignore[attr-defined]
     if d.is_float:
         limits = ml_dtypes.finfo(d.numpy)  # type: ignore[no-untyped-call]
         return float(limits.max if highest else limits.min)

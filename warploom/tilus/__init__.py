@@ -6,6 +6,7 @@ without a change to any file (runtime/serve.py).  docs/tilus.md says of each nam
 
 from warploom.explicit.handles import Dim3 as Dim3
 from warploom.explicit.layouts import SharedLayout as SharedLayout
+from warploom.explicit.narrow import NARROW
 from warploom.explicit.script import Class as Class
 from warploom.language import bfloat16 as bfloat16
 from warploom.language import float8e4nv as float8e4nv
@@ -38,6 +39,16 @@ from warploom.tilus.ir.tensor import RegisterTensor as RegisterTensor
 from warploom.tilus.ir.tensor import SharedTensor as SharedTensor
 from warploom.tilus.pipeline import Pipeline as Pipeline
 from warploom.tilus.target import get_current_target as get_current_target
+from warploom.tilus.tensor import Tensor as Tensor
+from warploom.tilus.tensor import empty as empty
+from warploom.tilus.tensor import from_torch as from_torch
+from warploom.tilus.tensor import full as full
+from warploom.tilus.tensor import ones as ones
+from warploom.tilus.tensor import rand as rand
+from warploom.tilus.tensor import randint as randint
+from warploom.tilus.tensor import randn as randn
+from warploom.tilus.tensor import view_torch as view_torch
+from warploom.tilus.tensor import zeros as zeros
 
 InstantiatedScript = Script
 DataType = type(float32)
@@ -47,5 +58,8 @@ u8, u16, u32, u64 = uint8, uint16, uint32, uint64
 float8_e4m3 = f8e4m3 = float8e4nv
 float8_e5m2 = f8e5m2 = float8e5
 boolean = int1
+for _name, _dtype in NARROW.items():  # int4b, float6_e3m2, …, and i4, f6e3m2
+    _short = _name.removesuffix("b").replace("int", "i").replace("ui", "u")
+    globals().update({_name: _dtype, _short.replace("float", "f").replace("_", ""): _dtype})
 
 __version__ = "0.2.1"  # whose language and host side this is

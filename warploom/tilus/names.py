@@ -11,9 +11,9 @@ from warploom.runtime.doors import Module
 
 _BLACKWELL = "Blackwell's: it parses, and stops with an error at its line; use self.wgmma"
 _CLC = "Blackwell's cluster launch control: draw tiles from a counter by self.atomic_add"
-_ARRAYS = "empty from_torch full ones rand randint randn view_torch zeros"
-_TENSORS = "make arrays with torch or NumPy: kernels take them as they are"
-_NARROW = "load bytes, and take them apart by shifts or self.decode"
+_ARRAYS = "Tensor empty from_torch full ones rand randint randn view_torch zeros"
+_TENSORS = "their memory is torch's, on the GPU where there is one"
+_NARROW = "a dtype of global views: self.load_global gives its numbers, as int8, uint8 or float32"
 _BITS = "1b 2b 3b 4b 5b 6b 7b"
 _FLOATS = (
     "float3_e1m1 float4_e2m1 float5_e2m2 float5_e3m1 float6_e2m3 float6_e3m2 float6_e4m1 float7_e2m4 "
@@ -39,24 +39,22 @@ MODULES = {
             "SharedLayout": "made by self.cuda.swizzled_shared_layout",
             "get_current_target": "the chip's own facts, another class",
             "void_p": "a view of it has the array's dtype",
-        },
-        missing={
             **dict.fromkeys(_words(_ARRAYS), _TENSORS),
             **dict.fromkeys(_words(_FLOATS), _NARROW),
             **{f"{u}int{b}": _NARROW for b in _words(_BITS) for u in ("", "u")},
             **{f"{u}{b[0]}": _NARROW for b in _words(_BITS) for u in ("i", "u")},
+        },
+        missing={
             "kernels": "Warploom's library is warploom.kernels",
             "tfloat32": "products of float32 are tf32's: write float32",
         },
     ),
     "tilus.utils": Module(
-        "benchmark_func cdiv dtype_from_torch dtype_to_torch floor_log2 gcd idiv lcm nbytes_from_nbits prod",
+        "benchmark_func cdiv clear_cache dtype_from_torch dtype_to_torch floor_log2 gcd idiv lcm "
+        "nbytes_from_nbits prod",
         different={
             "parallel_imap": "by threads: compiling releases the GIL",
             "parallel_map": "by threads: compiling releases the GIL",
-        },
-        missing={
-            "clear_cache": "delete the folder that WARPLOOM_CACHE names",
         },
     ),
     "tilus.testing": Module(
@@ -73,6 +71,7 @@ MODULES = {
             "parallel_workers": "nothing: schedules are compiled on as many threads as there are cores",
         },
     ),
+    "tilus.hidet.ir.type": Module("DataType PointerType void_p"),
     "tilus.ir.layout": Module(
         "RegisterLayout auto_local_spatial column_local column_spatial compose concat divide flatten "
         "left_divide local permute reduce register_layout replicated reshape spatial squeeze unsqueeze",

@@ -13,11 +13,13 @@ from typing import Any
 from warploom.errors import LaunchError
 from warploom.ir.types import DType
 from warploom.language import cdiv
+from warploom.runtime.cache import default_cache
+from warploom.runtime.cache_folder import clear
 from warploom.tilus.option import get_option
 
 __all__ = [
-    "benchmark_func", "cdiv", "dtype_from_torch", "dtype_to_torch", "floor_log2", "gcd", "idiv", "lcm",
-    "nbytes_from_nbits", "parallel_imap", "parallel_map", "prod",
+    "benchmark_func", "cdiv", "clear_cache", "dtype_from_torch", "dtype_to_torch", "floor_log2", "gcd",
+    "idiv", "lcm", "nbytes_from_nbits", "parallel_imap", "parallel_map", "prod",
 ]  # fmt: skip
 
 L2_BYTES = 128 << 20  # more than any L2 has
@@ -126,6 +128,13 @@ def _names() -> dict[str, DType]:
     own = ("float64", "float32", "bfloat16", "float16", *_TORCH)
     ints = (f"{u}int{n}" for n in (8, 16, 32, 64) for u in ("", "u"))
     return {_TORCH.get(name, name): getattr(tl, name) for name in (*own, *ints)}
+
+
+def clear_cache() -> None:
+    """Deletes all that is kept in the folder that WARPLOOM_CACHE, or `option.cache_dir`, names."""
+    root = default_cache().root
+    if root is not None:
+        clear(root)
 
 
 def parallel_imap(
