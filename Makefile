@@ -63,12 +63,14 @@ $(LIBRARIES)/.ready: pyproject.toml
 	$(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,libraries]'
 	touch $@
 
-# Built again whenever the dependencies may have changed.
+# Built again whenever the dependencies may have changed; by uv, which takes a fifth of pip's time, where it can be had.
 $(VENV)/.ready: pyproject.toml
 	@test -n "$(BASE_PYTHON)" || { echo "No Python >= 3.11 found: make BASE_PYTHON=/path/to/it"; exit 1; }
-	test -x $(PYTHON) || $(BASE_PYTHON) -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
-	-$(PYTHON) -m compileall -qq -j 0 -x '/(pip|mypy|mypyc|setuptools|virtualenv|fontTools)/' $(VENV)/lib  # as pip would, on all cores
+	test -x $(PYTHON) || $(BASE_PYTHON) -m venv --without-pip $(VENV)
+	$(BASE_PYTHON) -m pip --python $(PYTHON) install --quiet --disable-pip-version-check --no-compile uv \
+		&& $(VENV)/bin/uv pip install --quiet --python $(PYTHON) pip -e '.[dev]' \
+		|| { $(BASE_PYTHON) -m venv $(VENV) && $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'; }
+	-$(PYTHON) -m compileall -qq -j 0 -x '/(pip|mypy|mypyc|setuptools|pkg_resources|virtualenv|fontTools|mpl_toolkits|lexers|tests|f2py|PIL|distlib|pre_commit|identify)/' $(VENV)/lib  # what tests import, on all cores
 	touch $@
 
 clean:

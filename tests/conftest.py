@@ -35,6 +35,8 @@ os.environ["WARPLOOM_CACHE"] = "off"
 def pytest_configure(config: pytest.Config) -> None:
     from tests import nvrtc_cache
 
+    gc.disable()  # a third of collection went to garbage collections, of trees that are needed to the end
+
     nvrtc_cache.install()
     with suppress(ModuleNotFoundError):  # which the tests on a GPU do without
         from hypothesis import settings
@@ -71,6 +73,12 @@ def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warploom.runtime.build.compile_text", no_nvrtc)
 
 
+@pytest.fixture
+def few_objects() -> None:
+    """Who looks at all objects of the process (sim/addresses.py) sees none that earlier tests left."""
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without those that `make test-all` and `make release-check` keep for themselves; the slow ones first, so
     that no worker ends with one while the others have nothing left."""
@@ -84,6 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """A tenth of the suite's time went to garbage collections, which looked through all modules and what tests
     keep, and found little: what is there now is never looked at again, and collections are rare."""
+    gc.enable()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
 

@@ -249,6 +249,7 @@ def test_memory_is_known_to_the_end_of_its_array_whoever_holds_it() -> None:
         assert probe_pointer(given)[1:3] == (x.ctypes.data + 4 * 100, (200,))
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_an_address_of_no_array_is_refused() -> None:
     class Lost(Pointing):
         def data_ptr(self) -> int:

@@ -195,6 +195,7 @@ def by_addresses(addresses: Any, x_ptr: Any, out_ptr: Any, G: Any, N: tl.constex
     )
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_addresses_from_memory_are_pointers() -> None:
     halves = [numbers(32, seed=s).astype(np.float16) for s in (1, 2)]
     addresses = np.array([*(h.ctypes.data for h in halves), 0], np.int64)
@@ -231,6 +232,7 @@ def test_an_address_made_behind_a_condition_is_the_base_of_a_view(stride: int) -
     assert np.array_equal(found, want)
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_an_address_of_nothing_is_refused() -> None:
     x = numbers(32)
     half = x.astype(np.float16)[:5]
