@@ -111,6 +111,7 @@ TEXT_ONLY = {"decorated", "source-changed"}
 DEEP = {"nesting"}  # tests/errors/test_deep.py has it
 # tests/explicit/test_broken.py has these
 SCRIPTS_ONLY = {
+    "narrow-dtype",
     "in-flight",
     "wgmma-dtype",
     "wgmma-major",
@@ -169,7 +170,7 @@ def test_a_class_is_no_kernel() -> None:
 def test_the_language_outside_of_a_kernel() -> None:
     with pytest.raises(CompileError, match=r"error\[outside-kernel\]") as caught:
         tl.arange(0, 64)
-    assert caught.value.help and "@wl.jit" in caught.value.help
+    assert caught.value.help and "@jit" in caught.value.help
 
 
 def test_advice_that_names_what_was_meant() -> None:

@@ -335,6 +335,16 @@ def index_of_function(p):
     x = tl.load[0]  # error[subscript]: a function can't be indexed
 
 
+@wl.jit
+def helper(p):
+    tl.store(p, 0.0)
+
+
+@bad("*f16")
+def grid_inside_of_a_kernel(p):
+    helper[(1,)](p)  # error[subscript]: a JITFunction can't be indexed
+
+
 @bad("*f16")
 def tuple_index(p):
     x = (1, 2)[2]  # error[tuple-index]: index 2 of a tuple of 2

@@ -396,6 +396,89 @@ def test_pointers_without_a_dtype():
         Any()(np.zeros(32, np.float16))
 
 
+class Reshaped(tilus.Script):
+    """Slots as one tile, a tile as slots, slots cut into halves that TMA fills and a product reads."""
+
+    def __call__(self, x_ptr: ~float16, y_ptr: ~float16, c_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        x = self.global_view(x_ptr, dtype=float16, shape=[128, 64])
+        y = self.global_view(y_ptr, dtype=float16, shape=[128, 64])
+        c = self.global_view(c_ptr, dtype=float32, shape=[64, 64])
+        a = self.shared_tensor(dtype=float16, shape=[2, 64, 64])
+        loaded = self.mbarrier.alloc(1)
+        halves = self.reshape_shared(a, [2, 2, 32, 64])
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(loaded, a.nbytes)
+            for i in self.range(4, unroll="all"):
+                self.tma.global_to_shared(x, halves[i // 2, i % 2], [32 * i, 0], loaded)
+        self.mbarrier.wait(loaded, 0)
+        acc = self.register_tensor(dtype=float32, shape=[64, 64], init=0.0)
+        self.wgmma.fence()
+        self.wgmma.mma(a[0], a[1].transpose(), acc)
+        self.wgmma.commit_group()
+        self.wgmma.wait_group(0)
+        self.store_global(c, acc, offsets=[0, 0])
+        whole = self.reshape_shared(a, [128, 64])
+        self.store_global(y, self.load_shared(whole) + 1.0, offsets=[0, 0])
+
+
+def test_shared_tensors_under_other_shapes():
+    x = np.random.default_rng(0).integers(-3, 4, (128, 64)).astype(np.float16)
+    y, c = np.zeros_like(x), np.zeros((64, 64), np.float32)
+    Reshaped()(x, y, c)
+    assert np.array_equal(y, x + 1)
+    assert np.array_equal(c, x[:64].astype(np.float32) @ x[64:].T.astype(np.float32))
+    assert Reshaped().check(x, y, c).ok
+
+
+class Permuted(tilus.Script):
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        x = self.global_view(x_ptr, dtype=float32, shape=[32, 24])
+        y = self.global_view(y_ptr, dtype=float32, shape=[24, 32])
+        s = self.shared_tensor(dtype=float32, shape=[32, 24])
+        self.store_shared(s, self.load_global(x, offsets=[0, 0], shape=[32, 24]))
+        self.sync()
+        t = self.load_shared(s.permute([1, 0])) + self.load_shared(s.permute(dims=(1, 0)))
+        self.store_global(y, t + self.load_shared(s.permute(1, 0)), offsets=[0, 0])
+
+
+def test_shared_tensors_are_permuted_by_lists():
+    x = np.random.default_rng(0).standard_normal((32, 24)).astype(np.float32)
+    y = np.zeros((24, 32), np.float32)
+    Permuted()(x, y)
+    np.testing.assert_allclose(y, 3 * x.T, rtol=1e-6)
+
+
+class WrongShape(tilus.Script):
+    def __init__(self, shape, to, dtype=float16):
+        super().__init__()
+        self.shape, self.to, self.dtype = shape, to, dtype
+
+    def __call__(self, p: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        s = self.shared_tensor(dtype=self.dtype, shape=self.shape)
+        self.reshape_shared(s, self.to)
+
+
+@pytest.mark.parametrize(
+    ("shape", "to", "why"),
+    [
+        ([64, 64], [32, 64], "another number of elements"),
+        ([64, 64], [32, 128], "the last axis is to stay"),
+        ([64, 128], [2, 32, 128], "lie in panels"),
+        ([4, 4, 64], [16, 64], "padded"),
+    ],
+)
+def test_shapes_that_lie_otherwise(shape, to, why):
+    with pytest.raises(CompileError, match=why) as e:
+        WrongShape(shape, to).compile(["*fp16:16"])
+    assert e.value.code == "reshape-shared" and "block(shape" in e.value.help
+
+
 class Refused(tilus.Script):
     """A mistake each, in the line that is marked."""
 
@@ -440,7 +523,7 @@ REFUSED = {
     "inside": ("group-collective", "y = self.load_global(", "may copy by TMA, wait and arrive"),
     "changed": ("group-tile", "self.store_global(g, x, offsets=[0, 0])", "use it in that group"),
     "element": ("element", "x = self.register_tensor(dtype=float32, shape=[8, 64], init=1.0)", "shared memory"),
-    "reshape": ("not-yet", "self.reshape_shared(s, [512])", "alias=tensor"),
+    "reshape": ("reshape-shared", "self.reshape_shared(s, [512])", "self.reshape what is loaded"),
     "out": ("out-shape", "self.exp(x, out=", "one shape"),
     "view": ("view", "self.view(x, dtype=float16)", "self.bitcast"),
     "part": ("slice", "self.store_shared(", "multiples of its size"),

@@ -301,9 +301,11 @@ def part_of(x: Any, offsets: Any, shape: Any, dims: Any) -> Value:
 
 
 @builtin
-def shared_transpose(x: Value, *perm: Any) -> Any:
-    """s.transpose(): the same bytes with the axes in reverse order, or permuted."""
+def shared_transpose(x: Value, *perm: Any, dims: Any = None) -> Any:
+    """s.transpose(): the same bytes with the axes in reverse order, or permuted, by dims or numbers."""
     s = shared_of(x)
+    first = perm[0] if len(perm) == 1 else dims
+    perm = first if isinstance(first, tuple) else perm
     order = static_ints(perm, "an axis") if perm else tuple(range(len(s.typed(Shared).shape)))[::-1]
     return program().derived(s, current().emit(smem.shared_transpose, s, perm=order), order)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, cast
+from dataclasses import replace
+from typing import Any, cast
 
 from warploom.analysis.access import alignments, tma_fault
 from warploom.analysis.facts import Facts
@@ -155,14 +156,28 @@ class Tensors:
         p.state.reusable[name] = math.prod(tensor.type.lead) * tensor.type.slot_bytes
 
     @builtin
-    def reshape_shared(self, tensor: Any, shape: Any) -> NoReturn:
-        """Not there: rows of shared memory are swizzled."""
-        refuse(
-            "not-yet",
-            f"reshape_shared of {describe(tensor)}: its rows are swizzled",
-            "make a self.shared_tensor(…, alias=tensor) of the other shape, or self.reshape what "
-            "self.load_shared gives",
+    def reshape_shared(self, tensor: Any, shape: Any) -> Any:
+        """The elements of a whole shared tensor, in row-major order, under another shape, of which again all
+        but the last two axes number slots.  Both have the same last axis, whose elements are adjacent."""
+        p, emitter = program(), current()
+        name, sizes = _allocation_of(tensor), shapes.positive_shape(shape, "the shape")
+        t = tensor.type
+        site = p.state.count
+        p.state.count += 1
+        choice = p.choices.get(site, SharedChoice())
+        if choice.swizzle is not None:
+            because, where = choice.why["swizzle"]
+            p.choose(p.state.sites[tensor], "swizzle", choice.swizzle, because, where)
+        lead, box, inner, swizzle = shared_shape(sizes, t.dtype, replace(choice, swizzle=t.swizzle))
+        attrs = {"lead": lead, "shape": box, "dtype": t.dtype, "inner": inner, "swizzle": swizzle}
+        made = p.declare(
+            smem.shared_alloc, (), emitter.loc, name, name=p.unique(name), alias=name, **attrs
         )
+        p.state.sites[made] = site
+        if fault := _reshaped_fault(t, made.typed(Shared)):
+            advice = "name a part of a slot, s[slot].block(shape, at=[…]), or self.reshape what is loaded"
+            refuse("reshape-shared", f"reshape_shared of {t} to {sizes}: {fault}", advice)
+        return made
 
     @builtin
     def register_tensor(
@@ -197,6 +212,19 @@ class Tensors:
         self.cuda.resolve_dot_config, whose products then lie so.  A shared tensor: `inner`, the axis of a
         slot that is adjacent in memory, and `swizzle` (0, 32, 64 or 128 bytes)."""
         return annotate(tensor, layout, inner, swizzle)
+
+
+def _reshaped_fault(a: Shared, b: Shared) -> str:
+    """Why elements in row-major order are not the same bytes of both, or ""."""
+    if math.prod((*a.lead, *a.shape)) != math.prod((*b.lead, *b.shape)):
+        return "it has another number of elements"
+    if (a.inner, b.inner) != (len(a.shape) - 1, len(b.shape) - 1) or a.shape[-1] != b.shape[-1]:
+        return "the last axis is to stay, its elements adjacent"
+    if a.swizzle and a.shape[-1] * a.dtype.bytes > a.swizzle and a.shape != b.shape:
+        return f"rows of more than {a.swizzle} bytes lie in panels, one after the other"
+    if any(t.lead and t.slot_bytes != t.tile_bytes for t in (a, b)):
+        return "its slots, or those of the other shape, are padded"
+    return ""
 
 
 def _row_major(extents: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -311,4 +311,4 @@ def _instead_of(name: str, fn: Any) -> str:
         return f"write tl.{own}"
     if isinstance(fn, type):
         return f"kernels make no objects of a class: pass what {own} stands for as an argument"
-    return "decorate it with @wl.jit, or with tl.constexpr_function if it only computes constexprs"
+    return "decorate it with @jit, or with tl.constexpr_function if it only computes constexprs"

@@ -518,7 +518,7 @@ def current() -> Emitter:
         raise CompileError(
             "outside-kernel",
             "functions of warploom.language can only be called inside a kernel",
-            help="call them in a function under @wl.jit, and launch that: kernel[grid](…)",
+            help="call them in a function under @jit, and launch that: kernel[grid](…)",
         )
     return emitter
 

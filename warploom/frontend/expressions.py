@@ -475,7 +475,9 @@ class Expressions(Calls):
                 node,
                 "subscript",
                 f"{describe(x)} can't be indexed",
-                "only tiles (with : and None) and tuples can",
+                f"a function is called without a grid: {ast.unparse(node.value)}(…)"
+                if callable(x)
+                else "only tiles (with : and None) and tuples can",
             )
         entries = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return self._expand(node, x, entries)

@@ -135,7 +135,7 @@ def refuse_wrapper(fn: Function) -> None:
             "decorated",
             f"a decorator has replaced {name} by a wrapper, which a kernel can't be",
             Loc(fn.__code__.co_filename, fn.__code__.co_firstlineno),
-            help=f"write @wl.jit directly above `def {name}`, and drop the other decorator or put it above",
+            help=f"write @jit directly above `def {name}`, and drop the other decorator or put it above",
         )
 
 

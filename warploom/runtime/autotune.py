@@ -467,7 +467,7 @@ def kernel_below(fn: Any) -> JITFunction:
             raise CompileError(
                 "not-a-kernel",
                 f"{getattr(fn, '__name__', fn)!r} is no kernel",
-                help="put @wl.jit directly above the function, below @wl.autotune and @wl.heuristics",
+                help="put @jit directly above the function, below @autotune and @heuristics",
             )
         fn = fn.fn
     return fn

@@ -104,7 +104,7 @@ class JITFunction(KernelNames, Launched):
             raise CompileError(
                 "not-a-function",
                 f"jit takes a function, not {fn!r}",
-                help="write @wl.jit above a def",
+                help="write @jit above a def",
             )
         refuse_wrapper(fn)
         capture(fn)

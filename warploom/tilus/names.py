@@ -110,10 +110,8 @@ MODULES = {
             "register_tensor": "without `init` zeros, or an accumulator; elements that are assigned one by "
             "one are numbers (one axis, at most 64)",
             "release_semaphore": _CHECKED,
+            "reshape_shared": "of a whole shared tensor, whose last axis stays; rows of at most 128 bytes",
             "view": "dtypes of one width: which elements a thread holds is the compiler's",
-        },
-        missing={
-            "reshape_shared": "a `self.shared_tensor(…, alias=s)` of the other shape",
         },
     ),
     "self.atomic": Module(

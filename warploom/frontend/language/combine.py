@@ -205,7 +205,7 @@ class _How(NamedTuple):
 def _trial(fn: Any, parts: Sequence[Value], what: str) -> _How:
     """A kernel function that combines, translated apart, of numbers, and looked at."""
     if not callable(fn):
-        refuse("combine", f"{what} by {describe(fn)}", "give a function decorated by @wl.jit")
+        refuse("combine", f"{what} by {describe(fn)}", "give a function decorated by @jit")
     emitter, trial = current(), Builder()
     dtypes = [emitter.number(p) for p in parts]
     params = [Value(Scalar(d), "x") for d in (*dtypes, *dtypes)]
@@ -246,7 +246,7 @@ def map_elementwise(scalar_fn: Combine, *args: Operand, pack: int = 1) -> Any:
     It is inlined on whole tiles: both arms of its ifs are computed, and chosen by element."""
     if not callable(scalar_fn):
         told = f"map_elementwise by {describe(scalar_fn)}"
-        refuse("combine", told, "give a function decorated by @wl.jit")
+        refuse("combine", told, "give a function decorated by @jit")
     emitter, count = current(), static_int(pack, "pack")
     tiles = emitter.broadcast(*args)
     shape = emitter.shape(tiles[0])
