@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.examples import examples
+from tests.pairwise import part
 
 if TYPE_CHECKING:
     from warploom.runtime.nvrtc import Build
@@ -83,10 +84,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Without those that `make test-all` and `make release-check` keep for themselves; the slow ones first, so
     that no worker ends with one while the others have nothing left."""
     if not THOROUGH and not any("::" in arg for arg in config.args):  # who names a test gets it
-        left = [item for item in items if item.get_closest_marker("thorough")]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in left]
+        kept = set(some([i for i in items if not i.get_closest_marker("thorough")]))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def some(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of a test that says each(n) a part of its rows."""
+    rows: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        rows.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same in rows.values():
+        if mark := same[0].get_closest_marker("each"):
+            values = [item.callspec.indices.items() for item in same]  # type: ignore[attr-defined]
+            yield from (same[i] for i in part(mark.args[0], values))
+        else:
+            yield from same
 
 
 def pytest_collection_finish() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -55,3 +55,16 @@ def diagonals(n: int, *axes: Sequence[Any]) -> list[Any]:
         )
         for row in rows
     ]
+
+
+def part(n: int, rows: Sequence[Iterable[Any]]) -> list[int]:
+    """The n-th part of the rows, such that as many of their values as can be stand in one; else each n-th."""
+    left = sorted(range(len(rows)), key=lambda i: (i % n, i))
+    values = [set(row) for row in rows]
+    taken: list[int] = []
+    seen: set[Any] = set()
+    while len(taken) * n < len(rows):
+        taken.append(max(left, key=lambda i: len(values[i] - seen)))
+        left.remove(taken[-1])
+        seen |= values[taken[-1]]
+    return taken

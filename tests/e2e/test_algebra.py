@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize(
     ("product", "shape"), diagonals(2, FIRSTS, [(192, 160, 400), (135, 67, 133)]), ids=str
 )
+@pytest.mark.each(3)
 def test_products(product: Any, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     inputs = [np.ones_like(x) for x in product.exact(np.random.default_rng(n), m, n, k)]
@@ -51,6 +52,7 @@ def test_products(product: Any, shape: tuple[int, int, int]) -> None:
         ],
     ),
 )
+@pytest.mark.each(2)
 def test_attention(heads: int, seq: int, causal: bool, options: dict[str, Any]) -> None:
     """What sits out masked blocks relies on exp2(-inf) = 0, and on exp2(0) = 1."""
     options = dict(options)
@@ -82,6 +84,7 @@ def test_every_pass_by_itself() -> None:
 
 
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: p.name)
+@pytest.mark.each(3)
 def test_explicit_products(product: Any) -> None:
     m, n, k = 80, 144, 336
     inputs = product.random(np.random.default_rng(7), m, n, k)

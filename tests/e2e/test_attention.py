@@ -105,6 +105,7 @@ def close(found: list[Any], causal: bool) -> None:
         ],
     ),
 )
+@pytest.mark.each(2)
 def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict[str, Any]) -> None:
     """The oracle and the simulated program are close to float64, in adversarial orders."""
     options = dict(options)
@@ -199,6 +200,7 @@ def test_the_host_s_function(seq: int) -> None:
     "config",
     [pytest.param(c, marks=pytest.mark.thorough if i % 2 else ()) for i, c in enumerate(CONFIGS)],
 )
+@pytest.mark.each(3)
 def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> None:
     found = compiled(*config)
     assert found.resources.problems() == ()
@@ -336,6 +338,7 @@ def far_apart(
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("ahead", [-1, 0, 64])
 @pytest.mark.parametrize("limit", [-(2**31), 64, 2**31 - 1])
+@pytest.mark.each(2)
 def test_what_turns_once_may_turn_never(limit: int, ahead: int) -> None:
     rng = np.random.default_rng(0)
     q, k, v = (
@@ -349,6 +352,7 @@ def test_what_turns_once_may_turn_never(limit: int, ahead: int) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("tiles", ["BALANCED_PAIRS", "DYNAMIC", "SPLIT_KV_TAIL"])
+@pytest.mark.each(2)
 def test_it_ejects_and_compiles_back(tiles: str, tmp_path: Path) -> None:
     parts = tiles == "SPLIT_KV_TAIL"
     meta = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 128, "CAUSAL": not parts, "LSE": True, tiles: True}

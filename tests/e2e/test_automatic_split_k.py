@@ -33,11 +33,13 @@ QUICK = ("in-order", "two-groups", "rows")
         for name in split_k.CASES
     ],
 )
+@pytest.mark.each(2)
 def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     judging.judge(split_k.made(name), "auto", tmp_path, orders=("late",))
 
 
 @pytest.mark.parametrize("name", ["pair", "taps", "bytes", "hinted", "fewer-steps"])
+@pytest.mark.each(2)
 def test_every_case_is_right(name: str) -> None:
     case = split_k.made(name)
     compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta, **case.knobs)
@@ -80,6 +82,7 @@ def counted(a_ptr, b_ptr, c_ptr, K):
 
 @pytest.mark.parametrize("split", [2, 8, "last_wave"])
 @pytest.mark.parametrize("steps", [5, 0])
+@pytest.mark.each(2)
 def test_a_count_is_that_of_all_iterations(split: Any, steps: int) -> None:
     a, b, c = (
         np.ones((64, 64 * steps), BF16),

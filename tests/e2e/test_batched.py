@@ -64,6 +64,7 @@ def compiled(args: tuple[Any, ...], **knobs: Any) -> CompiledKernel:
 
 @pytest.mark.parametrize("groups", [0, 1])
 @pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.each(3)
 def test_batches_and_heads(groups: int, pad: int) -> None:
     args = operands(pad)
     kernel = compiled(args, num_consumer_groups=groups)

@@ -35,6 +35,7 @@ def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bf16", "odd-batch", "ieee", "few-deep", "pieces"])
+@pytest.mark.each(2)
 def test_tasks_feed_them_as_well(name: str, tmp_path: Path) -> None:
     assert judging.judge(CASES[name](), "tasks", tmp_path).startswith("tasks")
 

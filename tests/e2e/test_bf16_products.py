@@ -50,6 +50,7 @@ def apart(c: Any, a: Any, b: Any) -> float:
 
 @pytest.mark.parametrize(("precision", "parts"), [("bf16x3", (2, 3)), ("bf16x6", (3, 6))])
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80", "sm_120a"])
+@pytest.mark.each(5)
 def test_it_is_a_sum_of_products_of_bf16(precision: str, parts: Any, target: str) -> None:
     made = compiled(precision, target)
     found = [o for o in walk(made.lowered.at(Level.TILE).body) if o.kind is tile.dot]

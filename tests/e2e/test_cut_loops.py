@@ -57,6 +57,7 @@ def weighed(
         [(300, 130, 200), (300, 0, 300), (64, 64, 0), (200, 63, 65)],
     ),
 )
+@pytest.mark.each(3)
 def test_what_a_mask_lets_through(mask: str, size: tuple[int, int, int]) -> None:
     """Bit-equal in every form; where the mask lets all through there is a loop without a select."""
     n, first, end = size

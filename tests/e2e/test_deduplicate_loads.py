@@ -37,6 +37,7 @@ def weighed(
     "pixels, few", [(16, 16), (48, 16), (24, 32), (20, 64), (7, 256), (512, 16)]
 )
 @pytest.mark.parametrize("size", [512, 400])
+@pytest.mark.each(2)
 def test_a_weight_of_every_channel(pixels: int, few: int, size: int) -> None:
     """As many elements are loaded as the divisor's power of two lets differ, at most 16 are known of it."""
     rng = np.random.default_rng(pixels)

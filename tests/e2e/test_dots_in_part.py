@@ -38,6 +38,7 @@ def on(n: int, chips: list[str]) -> list[Any]:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("name", every(2, [*CASES]))
+@pytest.mark.each(2)
 def test_every_form(name: str, tmp_path: Path) -> None:
     said = judging.judge(CASES[name](), "auto", tmp_path, orders=default_orders())
     assert "no script" not in said
@@ -45,6 +46,7 @@ def test_every_form(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize(("name", "target"), on(6, CHIPS[1:]))
+@pytest.mark.each(2)
 def test_every_chip(name: str, target: str) -> None:
     case = CASES[name]()
     made = compiled(case, target)
@@ -58,6 +60,7 @@ def test_every_chip(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "target"), on(3, CHIPS))
+@pytest.mark.each(3)
 def test_they_are_assembled(name: str, target: str) -> None:
     assert compiled(CASES[name](), target).resources.spill_bytes == 0
 

@@ -40,6 +40,7 @@ def compiled(case: Case, target: str = "sm_90a", **knobs: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "target"), diagonals(4, IEEE, ["sm_80", "sm_86", "sm_89", "sm_120a"])
 )
+@pytest.mark.each(2)
 def test_every_chip_does_them_so(name: str, target: str) -> None:
     case = CASES[name]()
     made = compiled(case, target)
@@ -137,6 +138,7 @@ def test_bits_are_those_of_a_chain_of_multiply_adds() -> None:
     "shape", [(16, 16), (64, 64), (128, 128), (100, 24), (8, 8), (1, 40), (3, 16, 8), (4, 48, 20)]
 )
 @pytest.mark.parametrize("adjacent", [(False, True), (True, True), (False, False)])
+@pytest.mark.each(3)
 def test_threads_share_a_product_evenly(
     shape: tuple[int, ...], adjacent: tuple[bool, bool], warps: int
 ) -> None:

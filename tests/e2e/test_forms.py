@@ -320,6 +320,7 @@ CLEAR = [  # more than a tenth apart
 
 
 @pytest.mark.parametrize(("name", "uniform"), CLEAR)
+@pytest.mark.each(2)
 def test_producers_that_copy(name: str, uniform: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TARGETS, ON_H100.name, ON_H100)
     chosen, _, fastest = timed(name, uniform)

@@ -61,12 +61,14 @@ def paired(cases: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("case", "knobs"), paired(SIXTEEN_BIT + EIGHT_BIT + DESCRIBED))
+@pytest.mark.each(2)
 def test_dtypes_orders_and_descriptors(case: Gemm, knobs: dict[str, Any]) -> None:
     compiled = check(case, knobs)
     assert {via for c in compiled.schedule.channels for via in c.via} == {"tma"}
 
 
 @pytest.mark.parametrize(("case", "knobs"), paired(PRODUCERS))
+@pytest.mark.each(2)
 def test_producers(case: tuple[Gemm, tuple[str, str]], knobs: dict[str, Any]) -> None:
     gemm, via = case
     compiled = check(gemm, knobs)
@@ -74,6 +76,7 @@ def test_producers(case: tuple[Gemm, tuple[str, str]], knobs: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("name", every(2, [*KNOBS], 1))
+@pytest.mark.each(2)
 def test_every_level(name: str) -> None:
     case = Gemm(150, 90, 100, orders="rr")
     check(case, KNOBS[name], levels=True)
@@ -81,6 +84,7 @@ def test_every_level(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", every(2, [*KNOBS]))
+@pytest.mark.each(3)
 def test_trip_counts_around_the_depth(name: str) -> None:
     """One program, two tiles, so that the rings turn on from one tile to the next."""
     depth = 1 if "depth-1" in name else 3
@@ -92,12 +96,14 @@ def test_trip_counts_around_the_depth(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["two-groups", "uniform"])
 @pytest.mark.parametrize("kernel", ["pointers", "host", "device"])
+@pytest.mark.each(3)
 def test_k_zero_stores_zeros(name: str, kernel: str) -> None:
     check(Gemm(130, 70, 0, kernel=kernel), KNOBS[name], ("late",))
 
 
 @pytest.mark.parametrize("name", ["two-groups", "depth-1", "uniform"])
 @pytest.mark.parametrize("programs", [1, 3, 9])
+@pytest.mark.each(2)
 def test_programs_with_many_tiles_and_with_none(name: str, programs: int) -> None:
     check(Gemm(300, 130, 64, programs=programs), KNOBS[name], ("late", "seeded"))
 
@@ -128,6 +134,7 @@ def test_blocks_that_are_no_powers_of_two(blocks: tuple[int, int, int]) -> None:
     ],
     ids=str,
 )
+@pytest.mark.each(2)
 def test_random_data(case: Gemm, name: str) -> None:
     a, b, c = case.arrays(np.random.default_rng(1), integers=False)
     args = case.args(a, b, c)
@@ -171,6 +178,7 @@ def test_any_shape(
 
 @pytest.mark.parametrize("orders", ["rr", "cc", "cr"])
 @pytest.mark.parametrize("case", EIGHT_BIT[:2], ids=str)
+@pytest.mark.each(2)
 def test_fp8_in_other_orders_is_transposed_on_its_way(case: Gemm, orders: str) -> None:
     """wgmma takes 8-bit operands with K adjacent only: a task of its own transposes the others, and that is said."""
     compiled = check(case.with_(orders=orders), WS, ("late", "seeded"))
@@ -189,6 +197,7 @@ def test_fp8_in_other_orders_is_transposed_on_its_way(case: Gemm, orders: str) -
 
 
 @pytest.mark.parametrize(("case", "knobs"), paired(TRANSPOSED))
+@pytest.mark.each(2)
 def test_fp8_in_other_orders_whoever_brings_it(case: Gemm, knobs: dict[str, Any]) -> None:
     check(case, knobs, ("seeded",))
 
@@ -219,6 +228,7 @@ def test_promotion_finer_than_a_row_of_the_swizzle() -> None:
 @pytest.mark.skipif(not gemms.SEED.exists(), reason="the published kernel is not here")
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "e5m2"])
 @pytest.mark.parametrize("name", ["two-groups", "depth-1", "uniform"])
+@pytest.mark.each(3)
 def test_the_published_kernel(dtype: str, name: str) -> None:
     """It masks nothing, stores fp16, and numbers its tiles so that C has to be square in tiles."""
     case = Gemm(256, 128, 192, dtype=dtype, out="f16", blocks=(128, 64, 64))

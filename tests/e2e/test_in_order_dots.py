@@ -27,6 +27,7 @@ def compiled_for(case: Case, **knobs: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", every(5, [*CASES]))
+@pytest.mark.each(2)
 def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     case = CASES[name]()
     judging.judge(case, "auto", tmp_path)
@@ -38,6 +39,7 @@ def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["32x16-four", "48x32-four", "32x32-e4m3", "state-four"])
+@pytest.mark.each(2)
 def test_tasks_feed_them_as_well(name: str, tmp_path: Path) -> None:
     """A producer runs ahead of consumers that load fragments from its ring."""
     assert judging.judge(CASES[name](), "tasks", tmp_path).startswith("tasks")
@@ -122,6 +124,7 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.each(2)
 def test_chains_of_dots(name: str, tmp_path: Path) -> None:
     make, knobs, decided = CHAINS[name]
     case = make()

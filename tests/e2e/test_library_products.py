@@ -43,6 +43,7 @@ def compiled(product: LibraryProduct) -> CompiledKernel:
 @pytest.mark.parametrize(
     ("product", "shape"), diagonals(2, FIRSTS, [ALIGNED, ODD, NO_STEP]), ids=str
 )
+@pytest.mark.each(3)
 def test_exact_data_comes_out_bit_equal(
     product: LibraryProduct, shape: tuple[int, int, int]
 ) -> None:
@@ -60,6 +61,7 @@ def test_exact_data_comes_out_bit_equal(
 
 
 @pytest.mark.parametrize("product", every(2, PRODUCTS), ids=str)
+@pytest.mark.each(3)
 def test_its_configs_compile_without_spills(product: LibraryProduct) -> None:
     found = compiled(product)
     assert found.schedule.specialized

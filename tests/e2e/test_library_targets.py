@@ -62,6 +62,7 @@ ATTENTION = [
 
 
 @pytest.mark.parametrize(("target", "product"), sample(PRODUCTS, lambda p: p.name, every=3))
+@pytest.mark.each(2)
 def test_a_product(target: Target, product: LibraryProduct) -> None:
     m, n, k = 135, 67, 136
     inputs = product.exact(np.random.default_rng(n), m, n, k)
@@ -101,6 +102,7 @@ SHORT = list(pairs(OTHERS, SPLIT_K_IN_ORDER_CONFIGS))
     ("target", "config"),
     sample(SHORT, lambda c: (c.kwargs["BLOCK_M"], c.kwargs["BLOCK_N"]), every=3),
 )
+@pytest.mark.each(2)
 def test_a_product_of_few_rows(target: Target, config: wl.Config) -> None:
     rows, split = config.kwargs["BLOCK_M"], config.kwargs["SPLIT_K"]
     args, _, grid, want = split_k.arguments(
@@ -178,6 +180,7 @@ thorough = pytest.mark.thorough
         for i, name in enumerate(TUTORIALS)
     ],
 )
+@pytest.mark.each(3)
 def test_a_tutorial(target: Target, name: str) -> None:
     kernel, args, grid, meta = TUTORIALS[name]
     compiled = road.compile_for(kernel, args, grid, {**meta, "target": target.name})

@@ -132,6 +132,7 @@ def run(name: str, steps: int, cut: int, knobs: dict[str, int], rest: int = 0) -
         *diagonals(4, [*CASES], ["one-shallow", "uniform"]),
     ],
 )
+@pytest.mark.each(2)
 def test_loops(name: str, knobs: str) -> None:
     """Five steps, two of them before the cut."""
     compiled = run(name, 5, 2, KNOBS[knobs])
@@ -143,6 +144,7 @@ def test_loops(name: str, knobs: str) -> None:
 @pytest.mark.parametrize(
     ("name", "steps_cut"), diagonals(4, [*CASES], [(0, 0), (1, 0), (1, 1), (2, 1)])
 )
+@pytest.mark.each(2)
 def test_loops_of_few_steps(name: str, steps_cut: tuple[int, int]) -> None:
     steps, cut = steps_cut
     run(name, steps, cut, KNOBS["two"])
@@ -157,6 +159,7 @@ def test_the_last_block_may_end_early(name: str) -> None:
     ("depth", "steps_cut"),
     diagonals(3, [1, 2, 3], [(0, 0), (2, 0), (2, 2), (3, 2), (4, 4), (7, 3)]),
 )
+@pytest.mark.each(2)
 def test_loops_that_follow_share_slots(depth: int, steps_cut: tuple[int, int]) -> None:
     """One ring, whose cursor the second loop takes where the first one left it."""
     steps, cut = steps_cut

@@ -105,6 +105,7 @@ def kinds(compiled: CompiledKernel, level: Level = Level.WARP) -> list[str]:
     ("how", "size"),
     diagonals(2, ["begin", "end", "all"], [(300, 100, 200), (1, 8, 0), (128, 64, 64)]),
 )
+@pytest.mark.each(2)
 def test_drawn_tiles(how: str, size: tuple[int, int, int]) -> None:
     m, n, k = size
     args = drawing(m, n, k)
@@ -117,6 +118,7 @@ def test_drawn_tiles(how: str, size: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("how", ["end", "all"])
+@pytest.mark.each(2)
 def test_it_is_proved(how: str) -> None:
     """For several tiles a program, too, and programs that draw from one counter in any order."""
     meta = {**TWO, "num_buffers_warp_spec": 1, "HOW": how}
@@ -160,6 +162,7 @@ def test_counters_of_other_types(counter: Any) -> None:
         {"num_consumer_groups": 0, "num_warps": 8},
     ],
 )
+@pytest.mark.each(2)
 def test_drawn_tiles_in_other_programs(knobs: dict[str, int]) -> None:
     road.check_equal(
         drawn, drawing(300, 100, 200), 2, {**META, **knobs, "HOW": "end"}, ORDERS, levels=True

@@ -86,6 +86,7 @@ def meta(way: str, **knobs: Any) -> dict[str, Any]:
     ),
     ids=str,
 )
+@pytest.mark.each(3)
 def test_every_level_and_order(case: tuple[str, int, int, int], groups: int) -> None:
     way, m, k, programs = case
     args = arguments(m, k)
@@ -100,6 +101,7 @@ def test_every_level_and_order(case: tuple[str, int, int, int], groups: int) -> 
 
 
 @pytest.mark.parametrize("way", ["", "ragged", "scaled"])
+@pytest.mark.each(2)
 def test_it_is_proved(way: str) -> None:
     args = arguments(300, 72)
     kernel = road.compile_for(tiles, args, 2, meta(way))

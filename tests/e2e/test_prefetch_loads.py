@@ -40,6 +40,7 @@ def ahead(compiled: CompiledKernel) -> list[int]:
     "stages, found, rows",
     [(1, [], 3), (4, [2], 7), *((2, [1], n) for n in range(4)), *((3, [2], n) for n in range(8))],
 )
+@pytest.mark.each(2)
 def test_every_number_of_iterations(stages: int, found: list[int], rows: int) -> None:
     """As many rows as are asked for, the others untouched; loads stay in the array, whose surroundings the
     simulator guards."""

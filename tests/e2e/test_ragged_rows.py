@@ -27,6 +27,7 @@ def test_columns_behind_the_last_stay(columns: int, via: str) -> None:
 
 @pytest.mark.parametrize("first,via", [(0, "tma"), (8, "tma"), (6, "cp_async"), (5, "registers")])
 @pytest.mark.parametrize("knobs", [WS, {"num_consumer_groups": 0}], ids=["specialized", "uniform"])
+@pytest.mark.each(2)
 def test_columns_from_anywhere_on(first: int, via: str, knobs: dict[str, int]) -> None:
     """A TMA box begins at a multiple of 16 bytes, or the H200 ends the copy as an illegal instruction."""
     rng = np.random.default_rng(6)

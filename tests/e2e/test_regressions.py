@@ -179,6 +179,7 @@ def announced(a_ptr, b_ptr, c_ptr, flags_ptr, M, N, K, BM: tl.constexpr, BN: tl.
 
 @pytest.mark.parametrize("knobs", [WS, WS_ONE, UNIFORM], ids=str)
 @pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.each(2)
 def test_a_flag_comes_behind_all_stores(knobs: dict[str, Any], reads: bool) -> None:
     """Those of TMA and of the other group, too: whoever sees it may be outside of the launch.  And where one
     group alone sets it, or stores, all come to the barrier in front."""

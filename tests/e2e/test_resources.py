@@ -88,6 +88,7 @@ CASES: list[tuple[Gemm, dict[str, Any], int]] = [
         for i, c in enumerate(CASES)
     ],
 )
+@pytest.mark.each(2)
 def test_tuned_gemms(case: Gemm, knobs: dict[str, Any], registers: int) -> None:
     args = case.args(*case.arrays(np.random.default_rng(0)))
     compiled = road.compile_for(case.jit, args, 1, {**case.meta, **knobs})
@@ -117,6 +118,7 @@ ATTENTION = {"BLOCK_Q": 128, "BLOCK_K": 64, "HEAD": 64, "SOFTMAX": True}
     ],
     ids=["gated", "product_and_sums", "batched", "attention"],
 )  # fmt: skip
+@pytest.mark.each(3)
 def test_other_kernels(
     kernel: Any,
     signature: list[str],
@@ -143,6 +145,7 @@ SAMPLE = variants.sample(50, first=7)  # of `make spills`
 
 
 @pytest.mark.parametrize(("case", "knobs"), SAMPLE, ids=map(variants.name, SAMPLE))
+@pytest.mark.each(2)
 def test_variants(case: Gemm, knobs: dict[str, Any]) -> None:
     """No tile up to 192x160 spills, and what does is told."""
     text = variants.told(case, knobs)

@@ -200,6 +200,7 @@ def arrays(seed: int) -> tuple[Any, Any]:
     "seed",
     [pytest.param(seed, marks=pytest.mark.thorough if seed % 5 else ()) for seed in range(150)],
 )
+@pytest.mark.each(3)
 def test_random_control_flow(seed: int, tmp_path: Path) -> None:
     text = Writer(seed).text()
     kernel = loaded(text, tmp_path / f"returns{seed}.py")
@@ -213,6 +214,7 @@ def test_random_control_flow(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("seed", range(0, 150, 15))
+@pytest.mark.each(3)
 def test_compiled_too(seed: int, tmp_path: Path) -> None:
     text = Writer(seed).text()
     kernel = loaded(text, tmp_path / f"compiled{seed}.py")

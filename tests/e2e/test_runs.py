@@ -47,6 +47,7 @@ def runs(compiled: CompiledKernel, *kinds: OpKind) -> list[tuple[int, ...]]:
         (np.int8, 42, 2), (np.int64, 42, 2), (np.float64, 41, 1), (ml_dtypes.float8_e4m3fn, 40, 8),
     ],
 )  # fmt: skip
+@pytest.mark.each(2)
 def test_rows_that_an_index_names(dtype: Any, n: int, widest: int) -> None:
     rng = np.random.default_rng(n)
     m = 37

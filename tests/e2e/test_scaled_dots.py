@@ -100,6 +100,7 @@ RUN = [
 
 @without_nvrtc
 @pytest.mark.parametrize(("target", "name"), RUN)
+@pytest.mark.each(2)
 def test_a_product_is_right_and_proved(target: str, name: str) -> None:
     case = CASES[name]()
     made = compiled(case, target)
@@ -129,6 +130,7 @@ def test_tasks_and_none(name: str, groups: int, target: str) -> None:
 @pytest.mark.parametrize(
     ("target", "name"), diagonals(4, [*TARGETS], ["mxfp8", "mxfp4", "nvfp4", "weights"])
 )
+@pytest.mark.each(2)
 def test_builds_have_no_problems(name: str, target: str) -> None:
     case = CASES[name]()
     made = compiled(replace(case, kernel=wl.jit(case.kernel.fn)), target)  # others had no cubin

@@ -41,6 +41,7 @@ def running(x_ptr: Any, y_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("rows, columns", [(8, 64), (5, 61), (1, 256), (64, 1)])
+@pytest.mark.each(5)
 def test_along_both_axes(axis: int, back: bool, rows: int, columns: int) -> None:
     x = np.random.default_rng(rows).integers(-9, 10, (rows, columns)).astype(np.int32)
     block = {"ROWS": max(8, 1 << (rows - 1).bit_length()), "BLOCK": max(64, columns)}

@@ -52,6 +52,7 @@ def check(args: Any, meta: dict[str, Any], columns: list[int]) -> CompiledKernel
 
 
 @pytest.mark.parametrize(("transposed", "pad"), diagonals(2, [False, True], [0, 4, 1]))
+@pytest.mark.each(2)
 def test_three_dots_become_one(transposed: bool, pad: int) -> None:
     """Whoever fills the ring, the right operands lie side by side, along rows or across them."""
     compiled = check(arguments(transposed, pad), {**TILES, **TWO, "TRANSPOSED": transposed}, [192])
@@ -64,6 +65,7 @@ def test_three_dots_become_one(transposed: bool, pad: int) -> None:
 
 @pytest.mark.parametrize("knobs", [{"num_warps": 8}, {"num_warps": 4, "num_stages": 1}], ids=str)
 @pytest.mark.parametrize("pad", [0, 4])
+@pytest.mark.each(2)
 def test_uniform_kernels_too(knobs: dict[str, Any], pad: int) -> None:
     meta = {**TILES, "num_consumer_groups": 0, "num_stages": 2, **knobs}
     compiled = check(arguments(False, pad), meta, [192])

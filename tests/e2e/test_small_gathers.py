@@ -56,6 +56,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize(list(SETTINGS), pairwise(*SETTINGS.values()))
+@pytest.mark.each(3)
 def test_small_gathers(dtype: Any, k: int, n: int, lead: int, groups: int) -> None:
     meta = {"M": 64, "N": n, "K": k, "num_consumer_groups": groups}
     args = arguments(dtype, lead, n, k)

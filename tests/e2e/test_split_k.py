@@ -57,6 +57,7 @@ def arguments(
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("unit", ["wgmma", "mma.sync"])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.each(2)
 def test_it_is_right_in_every_order_launch_after_launch(name: str, unit: str) -> None:
     args, meta, grid, want = arguments(*CASES[name])
     made = gemm_split_k.compile_for(*args, grid=grid, **meta, matrix_unit=unit)
@@ -77,6 +78,7 @@ def test_it_is_proved(name: str) -> None:
 
 
 @pytest.mark.parametrize("config", every(2, SPLIT_K_CONFIGS), ids=str)
+@pytest.mark.each(2)
 def test_its_configs_compile_without_spills(config: wl.Config) -> None:
     signature = {"a_ptr": "*bf16:16", "b_ptr": "*bf16:16", "c_ptr": "*bf16:16"}
     signature |= {"parts_ptr": "*fp32:16", "counts_ptr": "*i32:16"}

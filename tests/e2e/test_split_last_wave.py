@@ -39,6 +39,7 @@ def made(name: str) -> Case:
         for name in split_k.CASES
     ],
 )
+@pytest.mark.each(2)
 def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     """All programs of these grids are of the last wave; its owner gets a script of the same program."""
     judging.judge(made(name), "auto", tmp_path, orders=("late",))

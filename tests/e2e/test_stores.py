@@ -58,6 +58,7 @@ def arguments(m: int, n: int, k: int) -> list[Any]:
         ({**FULL, "num_ctas": 2, "BLOCK_M": 256}, "direct", 7),
     ],
 )
+@pytest.mark.each(2)
 def test_staging_takes_the_room_that_rings_leave(
     knobs: dict[str, Any], via: str, depth: int
 ) -> None:

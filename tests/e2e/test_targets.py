@@ -99,6 +99,7 @@ PIPELINED: dict[str, dict[str, Any]] = {
     ("target", "how"),
     diagonals(2, [t for t in OTHERS if not TARGETS[t].box_limit], [*PIPELINED]),
 )
+@pytest.mark.each(2)
 def test_uniform_kernels_copy_in_groups(target: str, how: str) -> None:
     """What a group waits for, it copied itself: no mbarrier, and stages as deep as the ring."""
     case = catalog.by_name()["matmul-bf16-rc"]
@@ -156,6 +157,7 @@ def test_tasks_feed_products(target: str) -> None:
 
 
 @pytest.mark.parametrize(("target", "name"), diagonals(3, OTHERS, BUILT))
+@pytest.mark.each(2)
 def test_a_build_has_no_problems(target: str, name: str) -> None:
     case = catalog.by_name()[name]
     made = compiled(replace(case, kernel=wl.jit(case.kernel.fn)), target)  # others had no cubin

@@ -95,6 +95,7 @@ def test_three_groups() -> None:
     ],
     ids=["short", "shallow", "knob", "cluster"],
 )
+@pytest.mark.each(2)
 def test_together(meta: dict[str, Any], why: str) -> None:
     compiled = staggered(meta)
     assert not compiled.schedule.staggered_loops and not barriers(compiled)

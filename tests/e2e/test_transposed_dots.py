@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.each(2)
 def test_products_of_few_rows(name: str, tmp_path: Path) -> None:
     said = judging.judge(CASES[name](), "tasks", tmp_path, orders=("late",), full=False)
     assert said.startswith("tasks")

@@ -70,6 +70,7 @@ def proved(
 
 @pytest.mark.parametrize("groups", [None, 2, 0])
 @pytest.mark.parametrize("activation", ["leaky", ""])
+@pytest.mark.each(2)
 def test_matmul(groups: int | None, activation: str, target: str) -> None:
     m, n, k = 200, 136, 160
     a, b, c = whole(m, k), whole(k, n), road.array((m, n), np.float32)
@@ -87,6 +88,7 @@ def test_matmul(groups: int | None, activation: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(("subtile", "ws"), diagonals(2, [True, False], [True, False]))
+@pytest.mark.each(2)
 def test_persistent_matmul(subtile: bool, ws: bool, target: str) -> None:
     m, n, k = 300, 256, 192
     a, b, c = whole(m, k), whole(n, k), road.array((m, n), BF16)
@@ -188,6 +190,7 @@ def test_layer_norm_backward(target: str) -> None:
 
 
 @pytest.mark.parametrize(("stage", "ws"), diagonals(2, [3, 1], [True, False, None]))
+@pytest.mark.each(2)
 def test_attention(stage: int, ws: bool | None, target: str) -> None:
     heads, seq, d = 2, 256, 64
     q, k, v = (normal(heads * seq, d, dtype=BF16) for _ in range(3))

@@ -17,6 +17,7 @@ TILES = [(16, 16, 16), (32, 32, 32), (8, 64, 32), (1, 8, 16), (64, 64, 32)]
 @pytest.mark.parametrize(
     ("tile", "warps", "target"), diagonals(5, TILES, [1, 2, 4, 8, 16, 32], ["sm_90a", "sm_80"])
 )
+@pytest.mark.each(3)
 def test_small_dots(tile: tuple[int, int, int], warps: int, target: str) -> None:
     case = product(tile[0] + 3, 72, 100, tile, BF16, "rc", warps)
     made = compiled(case, target)
@@ -39,6 +40,7 @@ ODD = [  # a tile, warps, how many of them there are
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.filterwarnings("ignore:(?s).*not-as-asked")
 @pytest.mark.parametrize(("odd", "target"), diagonals(2, ODD, ["sm_90a", "sm_80"]))
+@pytest.mark.each(3)
 def test_warps_of_no_power_of_two(odd: tuple[tuple[int, int, int], int, int], target: str) -> None:
     """They are groups of as many of four as divide them; where no groups can share a tile, fewer share it, which
     is told."""

@@ -64,6 +64,7 @@ def test_an_op_of_the_epilogue(tmp_path: Path) -> None:
         "self.fence.proxy_async()",
     ],
 )
+@pytest.mark.each(2)
 def test_a_line_left_out_is_found(line: str, tmp_path: Path) -> None:
     """check() says so, with a line of the edited file."""
     text, args = text_and_args(

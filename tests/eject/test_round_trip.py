@@ -34,6 +34,7 @@ RUN += ["hinted", "assorted", *[n for n in CASES if "pads" in n][:5]]
 
 
 @pytest.mark.parametrize("name", every(5, [*CASES]))
+@pytest.mark.each(2)
 def test_the_same_program(name: str, tmp_path: Path) -> None:
     compiled = CASES[name].compiled()
     script, signature = owned(compiled.eject(), tmp_path, CASES[name].grid)
@@ -47,6 +48,7 @@ def test_the_same_program(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "product", every(2, [*{p.name: p for p in PRODUCTS + GEMMS}.values()]), ids=str
 )
+@pytest.mark.each(3)
 def test_the_library_s_products(product: LibraryProduct, tmp_path: Path) -> None:
     constexprs = product.config.kwargs
     knobs = {k: v for k, v in product.config.all_kwargs.items() if k not in constexprs}
@@ -56,6 +58,7 @@ def test_the_library_s_products(product: LibraryProduct, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", every(2, RUN))
+@pytest.mark.each(2)
 def test_it_takes_the_same_arguments(name: str, tmp_path: Path) -> None:
     """On host arrays a call runs the simulator; descriptors are passed as they are."""
     case = CASES[name]

@@ -38,6 +38,7 @@ def staged(m: int = 144, n: int = 96, k: int = 208, **how: Any) -> tuple[Any, ..
 
 @pytest.mark.parametrize("sums", [float32, float16], ids=str)
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.each(3)
 def test_stages_filled_in_groups(target: str, sums: Any) -> None:
     script, args, want = staged(sums=sums)
     made = script.compile_for(*args, target=target)
@@ -140,6 +141,7 @@ def halves(shape: tuple[int, ...], target: Target) -> tuple[Any, Any, Any, Any]:
 
 @pytest.mark.parametrize("shape", HALVES, ids=str)
 @pytest.mark.parametrize("target", [*TARGETS, "sm_120a"])
+@pytest.mark.each(3)
 def test_sums_in_float16(target: str, shape: tuple[int, ...]) -> None:
     """As the chip's tensor core rounds them, in any order of events, and as their text says them."""
     a, b, c, want = halves(shape, TARGET_TABLE[target])

@@ -71,6 +71,7 @@ def test_it_is_one_program_for_all_targets(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("path", "target"), diagonals(3, LESSONS, ["sm_80", *OTHERS]))
+@pytest.mark.each(2)
 def test_it_is_built_without_spills(path: Path, target: str) -> None:
     made = compiled(path, target)
     assert made.resources.problems() == ()

@@ -75,6 +75,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("options", every(2, VARIANTS))
+@pytest.mark.each(2)
 def test_it_compiles_without_spills(options: dict[str, Any]) -> None:
     assert compiled(**options).resources.problems() == ()
 

@@ -262,6 +262,7 @@ def _judge(report: CheckReport, code: str) -> None:
 
 
 @pytest.mark.parametrize("bug", RING)
+@pytest.mark.each(2)
 def test_ring(bug: str) -> None:
     _judge(ring_report(bug), RING[bug])
 
@@ -277,6 +278,7 @@ FORMS = [(form, by) for form in ("local", "remote", "multicast") for by in ARRIV
 
 
 @pytest.mark.parametrize(("form", "by"), every(2, FORMS))
+@pytest.mark.each(2)
 def test_counts_of_arrivals(form: str, by: str) -> None:
     """Only the right one passes; where some threads of the group complete the phase, that is what is said."""
     arrivals = ARRIVALS[by]
@@ -291,6 +293,7 @@ def test_counts_of_arrivals(form: str, by: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "by"), FORMS)
+@pytest.mark.each(2)
 def test_arrivals_that_count_several_times(form: str, by: str) -> None:
     x, times = np.zeros(1024, np.float32), 3
     right = times * ARRIVALS[by] * (1 + (form == "multicast"))
@@ -308,6 +311,7 @@ def test_store(bug: str) -> None:
 
 
 @pytest.mark.parametrize("bug", MULTICAST)
+@pytest.mark.each(2)
 def test_multicast(bug: str) -> None:
     _judge(multicast_report(bug), MULTICAST[bug])
 
@@ -381,6 +385,7 @@ def test_registers_taken_in_turns() -> None:
 
 
 @pytest.mark.parametrize("bug", sorted({*RING, *TURNS, *POOL} - {"two in flight"}))
+@pytest.mark.each(3)
 def test_what_fails_is_repeated(bug: str, tmp_path: Path) -> None:
     """The interleaving that is kept fails again, in another process's words the same."""
     made = ring_report if bug in RING else turns_report if bug in TURNS else pool_report

@@ -94,6 +94,7 @@ def often(cases: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", often(HARMFUL))
+@pytest.mark.each(2)
 def test_what_does_harm_is_never_proved(case: str) -> None:
     found = report(case)
     assert not found.ok
@@ -107,6 +108,7 @@ def test_what_does_harm_is_never_proved(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", often(RIGHT))
+@pytest.mark.each(2)
 def test_what_is_right_is_proved(case: str) -> None:
     found = report(case)
     assert found.verdict is Verdict.PROVED, str(found)

@@ -67,10 +67,12 @@ def body_of(name: str, number: str) -> str:
 
 
 @pytest.mark.parametrize("name", RINGS)
+@pytest.mark.each(2)
 def test_a_mistake_of_few_inputs_is_not_proved(name, tmp_path):
     assert verdict(tmp_path, "1", body_of(name, RINGS[name][1])) is not Verdict.PROVED
 
 
 @pytest.mark.parametrize("name", [name for name, ring in RINGS.items() if ring[2]])
+@pytest.mark.each(2)
 def test_the_same_without_it_is_proved(name, tmp_path):
     assert verdict(tmp_path, "1", body_of(name, RINGS[name][2])) is Verdict.PROVED

@@ -62,6 +62,7 @@ def refused(script: Any, *args: Any) -> CompileError:
 
 
 @pytest.mark.parametrize(("reduced", "n"), diagonals(2, REDUCED, [136, 133]))
+@pytest.mark.each(2)
 def test_tma_combines_into_memory(reduced: tuple[str, str], n: int) -> None:
     fn, name = reduced
     m, ld = 70, 144  # boxes reach over both ends

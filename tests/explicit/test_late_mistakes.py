@@ -268,11 +268,13 @@ def of_ring(name: str, which: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", RINGS)
+@pytest.mark.each(2)
 def test_a_late_mistake_is_not_proved(name: str, tmp_path: Path) -> None:
     assert verdict(tmp_path, *of_ring(name, 0)) is not Verdict.PROVED
 
 
 @pytest.mark.parametrize("name", every(2, [*RINGS]))
+@pytest.mark.each(2)
 def test_the_same_without_it_is_proved(name: str, tmp_path: Path) -> None:
     assert verdict(tmp_path, *of_ring(name, 1)) is Verdict.PROVED
 

@@ -44,6 +44,7 @@ each = pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 
 
 @each
+@pytest.mark.each(2)
 def test_it_computes_the_product(path: Path) -> None:
     m, n, k = 144, 264, 208
     rng = np.random.default_rng(1)
@@ -56,6 +57,7 @@ def test_it_computes_the_product(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", every(2, LESSONS), ids=lambda p: p.stem)
+@pytest.mark.each(2)
 def test_it_is_proved(path: Path) -> None:
     report = check(compiled(path).placed)
     assert report.ok, str(report)

@@ -88,11 +88,13 @@ def body_of(name: str, which: int) -> str:
 
 
 @pytest.mark.parametrize("name", RINGS)
+@pytest.mark.each(2)
 def test_a_mistake_at_negative_numbers_is_not_proved(name, tmp_path):
     assert verdict(tmp_path, "1", body_of(name, 0)) is not Verdict.PROVED
 
 
 @pytest.mark.parametrize("name", RINGS)
+@pytest.mark.each(2)
 def test_the_same_without_it_is_proved(name, tmp_path):
     assert verdict(tmp_path, "1", body_of(name, 1)) is Verdict.PROVED
 

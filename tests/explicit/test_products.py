@@ -25,6 +25,7 @@ def compiled(name: str) -> Any:
 
 
 @each
+@pytest.mark.each(2)
 def test_it_compiles_without_spills(product: Product) -> None:
     found = compiled(product.name).resources
     assert found.problems() == ()
@@ -32,6 +33,7 @@ def test_it_compiles_without_spills(product: Product) -> None:
 
 
 @pytest.mark.parametrize("product", every(2, PRODUCTS), ids=lambda p: p.name)
+@pytest.mark.each(2)
 def test_the_protocol_is_proved(product: Product) -> None:
     report = check(compiled(product.name).placed)
     assert report.ok, str(report)
@@ -40,6 +42,7 @@ def test_the_protocol_is_proved(product: Product) -> None:
 
 @pytest.mark.parametrize("product", every(2, PRODUCTS), ids=lambda p: p.name)
 @needs_nvdisasm
+@pytest.mark.each(2)
 def test_no_move_stands_between_products(product: Product) -> None:
     opcode = "QGMMA" if "*fp8e4nv:16" in product.signature else "HGMMA"
     (loop,) = sass.loops(compiled(product.name).cubin, opcode)
@@ -58,6 +61,7 @@ def test_no_move_stands_between_products(product: Product) -> None:
 
 @each
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+@pytest.mark.each(3)
 def test_exact_data_comes_out_bit_equal(product: Product, m: int, n: int, k: int) -> None:
     inputs = product.exact(np.random.default_rng(m + n + k), m, n, k)
     c = np.full((m, n), np.nan, BF16)
@@ -67,6 +71,7 @@ def test_exact_data_comes_out_bit_equal(product: Product, m: int, n: int, k: int
 
 
 @each
+@pytest.mark.each(2)
 def test_random_data_comes_out_close(product: Product) -> None:
     m, n, k = 80, 144, 336
     inputs = product.random(np.random.default_rng(7), m, n, k)

@@ -58,6 +58,7 @@ def test_where_the_proof_holds_one_interleaving_is_all_there_is() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.each(2)
 def test_attention_is_explored(causal: bool) -> None:
     """Ping-pong by named barriers, tiles drawn from a counter that programs share."""
     kernel = Attention(causal=causal)

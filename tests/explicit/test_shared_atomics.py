@@ -68,6 +68,7 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize(("fn", "dtype"), FUNCTIONS)
+@pytest.mark.each(2)
 def test_each_element_is_combined(fn, dtype):
     rng = np.random.default_rng(0)
     for shape, warps in (((4, 33), 1), ((8, 64), 4)):

@@ -34,6 +34,7 @@ def bytes_product(a, b, c, k, BN: tl.constexpr, BK: tl.constexpr):
 
 @pytest.mark.parametrize("bn", [16, 48, 64, 96, 112])
 @pytest.mark.parametrize("bk", [32, 64, 128])
+@pytest.mark.each(4)
 def test_bytes_turned_in_rows_of_any_length(bn: int, bk: int) -> None:
     """Addresses of ldmatrix in rows of 48 or 112 bytes are a multiple of what is linear over F2."""
     k = 2 * bk

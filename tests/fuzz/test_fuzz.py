@@ -30,8 +30,8 @@ SEEDS = (
 SCRIPTS = (*range(0, 6), *range(SIGNED_FROM, SIGNED_FROM + 4))
 
 
-FEW = [(first, 0) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5 == 1]
-MORE = [(first, 2) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5]
+FEW = [(first, 0) for i, first in enumerate(SEEDS[::CHUNK]) if i % 10 == 1]
+MORE = [(first, 2) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5 and i % 10 != 1]
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ MORE = [(first, 2) for i, first in enumerate(SEEDS[::CHUNK]) if i % 5]
     ],
 )
 def test_random_kernels(first: int, orders: int, tmp_path: Path) -> None:
-    """The tree in NumPy, the oracle and the simulator agree; nothing fails inside the compiler.  100 seeds
-    but in thorough tests, half of these in the latest order alone (0.2 s each)."""
+    """The tree in NumPy, the oracle and the simulator agree; nothing fails inside the compiler.  80 seeds
+    but in thorough tests, thirty of these in the latest order alone (0.2 s each)."""
     seeds = range(first, first + CHUNK)
     verdicts = {seed: judge(Case(draw(seed)), tmp_path, orders) for seed in seeds}
     failed = {seed: f"{v.kind}: {v.said}" for seed, v in verdicts.items() if v.failed}

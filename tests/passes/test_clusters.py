@@ -31,6 +31,7 @@ SPECIALIZED = [(2, 1), (2, 2), (4, 1)]
 
 @pytest.mark.parametrize(("ctas", "groups"), SPECIALIZED)
 @pytest.mark.parametrize("k", [0, 20, 192, 448])
+@pytest.mark.each(5)
 def test_rows_are_divided_and_b_is_multicast(ctas: int, groups: int, k: int) -> None:
     func = road.tile(kernels.gemm(64 * ctas * groups, 64, 64))
     args = arguments(64 * ctas * groups, 64, k)

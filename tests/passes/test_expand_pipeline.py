@@ -194,6 +194,7 @@ TEXTS = {"chain": CHAIN, "powers": POWERS}
 @pytest.mark.parametrize(
     ("text", "depth", "n"), diagonals(2, [*TEXTS], [1, 2], [0, 64, 100, 192, 300])
 )
+@pytest.mark.each(2)
 def test_it_computes_the_same(text: str, depth: int, n: int) -> None:
     """Trip counts 0, 1 and more; two tiles a program."""
     eighths = {0: 2, 64: 0, 100: 8, 192: 3, 300: 4}[n]

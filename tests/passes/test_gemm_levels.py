@@ -43,6 +43,7 @@ UNIFORM = Knobs(num_consumer_groups=0, num_warps=8, num_stages=3)
 
 @pytest.mark.parametrize("knobs", [SPECIALIZED, UNIFORM], ids=["specialized", "uniform"])
 @pytest.mark.parametrize("k", [0, 20, 64, 128, 192, 256, 448])
+@pytest.mark.each(2)
 def test_trip_counts_around_the_depth(knobs: Knobs, k: int) -> None:
     func = road.tile(kernels.gemm(128, 64, 64))
     road.check_equal(
@@ -95,6 +96,7 @@ def test_small_m_splits_n(groups: int) -> None:
         (kernels.ODD, kernels.ALIGNED, ("registers", "tma")),
     ],
 )
+@pytest.mark.each(3)
 def test_producers(knobs: Knobs, by_a: int, by_b: int, via: tuple[str, str]) -> None:
     a, b = View("a", "M", "K", "la", by_a), View("b", "K", "N", "lb", by_b)
     func = road.tile(kernels.gemm(128, 64, 64, a, b))

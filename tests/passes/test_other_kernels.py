@@ -36,6 +36,7 @@ def matrices(m: int, k: int, more: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "k"), diagonals(2, [*KNOBS], [0, 64, 192, 300]))
+@pytest.mark.each(2)
 def test_two_dots_that_share_a(name: str, k: int) -> None:
     func = road.tile(kernels.TWO_DOTS)
     schedule, _ = road.check_equal(func, matrices(256, k, 1), 2, KNOBS[name])
@@ -46,12 +47,14 @@ def test_two_dots_that_share_a(name: str, k: int) -> None:
 @pytest.mark.parametrize(
     ("name", "k", "where"), diagonals(3, [*KNOBS], [0, 64, 128, 320], ["outside", "inside"])
 )
+@pytest.mark.each(2)
 def test_a_dot_under_an_if(name: str, k: int, where: str) -> None:
     func = road.tile(kernels.guarded(where == "inside"))
     road.check_equal(func, matrices(128, k, 0), 2, KNOBS[name])
 
 
 @pytest.mark.parametrize(("name", "k"), diagonals(2, [*KNOBS], [0, 64, 192, 300]))
+@pytest.mark.each(2)
 def test_a_load_that_a_dot_and_elementwise_code_use(name: str, k: int) -> None:
     func = road.tile(kernels.ROW_SUMS)
     road.check_equal(func, matrices(256, k, 0), 2, KNOBS[name])
@@ -98,6 +101,7 @@ def test_a_load_that_two_tasks_use(k: int) -> None:
 
 @pytest.mark.parametrize("outer", ["for", "while"])
 @pytest.mark.parametrize("knobs", KNOBS.values(), ids=KNOBS)
+@pytest.mark.each(3)
 def test_two_dots_in_a_row(knobs: Knobs, outer: str) -> None:
     """One result feeds the next dot from registers; q's ring turns in the outer loop."""
     func = road.tile(kernels.attention(outer))

@@ -209,6 +209,7 @@ def parsed(text: str) -> Func:
 
 @pytest.mark.parametrize("order", ["late", "early", "reverse", "seeded"])
 @pytest.mark.parametrize("track", [True, False])
+@pytest.mark.each(2)
 def test_a_right_program_is_equal_in_every_order(order: str, track: bool) -> None:
     func, args = parsed(GEMM), ones(200, 264, 328)
     report = compare(func, func, args, 2, order=order, seed=3, track=track)

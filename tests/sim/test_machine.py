@@ -61,6 +61,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("m, n, k, grid", SHAPES)
 @pytest.mark.parametrize("order", ["late", "early", "reverse", "seeded", "timed"])
+@pytest.mark.each(3)
 def test_gemm_is_exact_on_integers(
     gemm: Func, m: int, n: int, k: int, grid: int, order: str
 ) -> None:

@@ -246,6 +246,7 @@ def copy(text: str, n: int, **options: object) -> bool:
     "text", [CP_ASYNC, GATHERED, PUT], ids=["cp_async", "by pointers", "registers"]
 )
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 7])
+@pytest.mark.each(2)
 def test_rings_that_tma_does_not_fill(text: str, n: int) -> None:
     for order in ORDERS:
         assert copy(text, n, order=order, seed=1)

@@ -199,6 +199,7 @@ def counted(out, n, m):
 
 @pytest.mark.parametrize("way", ["oracle", "simulator", "timeline", "check"])
 @pytest.mark.parametrize(("n", "m"), [(1, 2**40), (2**62, 2**62), (2**40, 15)])
+@pytest.mark.each(5)
 def test_a_for_of_so_many_iterations_is_an_error(
     way: str, n: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def neighbours(step: int, kept: int) -> dict[str, tuple[int, int]]:
         for d in rules
     ],
 )
+@pytest.mark.each(2)
 def test_a_product_adds_by_its_targets_rule(target: str, dtype: str, accumulator: str) -> None:
     step, kept, fraction = RULES[target][dtype, accumulator]
     element = DTYPES[dtype]

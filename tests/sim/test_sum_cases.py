@@ -35,6 +35,7 @@ def rule_of(name: str) -> Arithmetic:
 
 
 @every
+@pytest.mark.each(2)
 def test_neighbours_differ_on_them(name: str) -> None:
     rule = rule_of(name)
     made = [drawn(name, case, seed, 2) for case in CASES for seed in range(8)]

@@ -72,6 +72,7 @@ def neighbours(rule: Arithmetic) -> dict[str, Arithmetic]:
 
 
 @names
+@pytest.mark.each(2)
 def test_neighbouring_rules_fail_on_the_record(name: str) -> None:
     for instruction in ("wgmma", "mma"):
         mine = [x for x in of(name) if x.kernel.startswith("mm") == (instruction == "mma")]
@@ -148,6 +149,7 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, rare: 
 
 @names
 @pytest.mark.parametrize("rare", [False, True], ids=["near", "any-bits"])
+@pytest.mark.each(2)
 def test_one_instruction_in_fractions(name: str, rare: bool) -> None:
     left, right, accumulator = dtypes_of(name)
     rule = rule_of(WGMMA, left, right, accumulator)
@@ -237,6 +239,7 @@ def operands(name: str, m: int, n: int, k: int) -> tuple[Any, Any, Any]:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize(("name", "form"), diagonals(2, [*DTYPES], [*FORMS]))
+@pytest.mark.each(2)
 def test_a_kernel_adds_as_the_tensor_core(name: str, form: str) -> None:
     m, n, k = 70, 80, 336
     a, b, c = operands(name, m, n, k)

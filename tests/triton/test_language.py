@@ -222,6 +222,7 @@ def arranged(x_ptr: Any, out_ptr: Any, N: tl.constexpr, M: tl.constexpr, K: tl.c
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8])
 @pytest.mark.parametrize(("n", "m"), [(4, 8), (3, 13)])
+@pytest.mark.each(2)
 def test_sorted_and_rearranged(n: int, m: int, dtype: Any) -> None:
     x = (numbers(n, m) * 20).astype(dtype)
     out = np.zeros(6 * n * m + n * 3, dtype)

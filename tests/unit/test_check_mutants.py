@@ -164,6 +164,7 @@ SAMPLE = (  # change, op, family, the condition, the data runs
 
 
 @pytest.mark.parametrize(("change", "op", "family", "condition", "runs"), SAMPLE)
+@pytest.mark.each(2)
 def test_no_harmful_mutant_under_a_condition_is_proved(
     change: str, op: str, family: str, condition: str, runs: tuple[int, ...]
 ) -> None:
@@ -184,6 +185,7 @@ def test_no_harmful_mutant_under_a_condition_is_proved(
         ("only if", "mbarrier_expect", "always", "-2147483648"),
     ],
 )
+@pytest.mark.each(2)
 def test_harmless_ones_are_proved(change: str, op: str, family: str, condition: str) -> None:
     verdict = found(one("gemm", change, op, family, condition), trials_of("gemm", 3))
     assert verdict.harm.how == ""
@@ -202,6 +204,7 @@ def test_harmless_ones_are_proved(change: str, op: str, family: str, condition: 
         ("dual GEMM", "only if", "mbarrier_expect", "always", "K >= 1", 5),
     ],
 )  # fmt: skip
+@pytest.mark.each(2)
 def test_harmless_ones_that_go_by_a_loop_are_proved(
     name: str, change: str, op: str, family: str, condition: str, run: int
 ) -> None:
@@ -212,6 +215,7 @@ def test_harmless_ones_that_go_by_a_loop_are_proved(
 
 
 @pytest.mark.parametrize("name", rare(*SECONDS, "attention, causal", "attention, four groups"))
+@pytest.mark.each(2)
 def test_the_programs_are_proved_at_the_launch_that_mutants_get(name: str) -> None:
     """Else no harmless mutant could be: loops over drawn tiles, and in parts that few tiles come to."""
     p = program(name)

@@ -126,6 +126,7 @@ def test_product_compiles(p: Product) -> None:
 
 
 @pytest.mark.parametrize("p", PRODUCTS, ids=str)
+@pytest.mark.each(2)
 def test_descriptors_address_every_element(p: Product) -> None:
     """PTX ISA, wgmma, "Strides": where the hardware reads element (mn, k) of each instruction."""
     source = emitted(p.text).source
@@ -194,6 +195,7 @@ def test_descriptors_address_every_element(p: Product) -> None:
 
 
 @pytest.mark.parametrize("p", PRODUCTS, ids=str)
+@pytest.mark.each(2)
 def test_a_chain_is_one_statement_that_takes_each_operand_once(p: Product) -> None:
     source = emitted(p.text).source
     found = re.findall(r"DEV void wgmma_m64n(\d+)k(\d+)\w*\((.*?)\n}", source, re.DOTALL)

@@ -211,6 +211,7 @@ def wrong_order(y: Any, M: Any, N: Any, B: tl.constexpr) -> None:
 
 @pytest.mark.parametrize("group", [1, 2, 3, 8])
 @pytest.mark.parametrize("back", [False, True])
+@pytest.mark.each(2)
 def test_tile_orders_are_bijections(group: int, back: bool) -> None:
     found = of(persistent, "*fp32:16", "i32", "i32", B=32, GROUP=group, BACK=back)
     assert found.verdict == "proved", found.unproved
@@ -698,6 +699,7 @@ LAST_ADDS_UP = {
 
 
 @pytest.mark.parametrize("name", LAST_ADDS_UP)
+@pytest.mark.each(2)
 def test_who_comes_last_by_a_counter(name: str) -> None:
     changed, begin, verdict = LAST_ADDS_UP[name]
     args = [np.zeros(n, np.float32) for n in (192, 192, 64)] + [np.full(2, begin, np.int32)]
@@ -801,6 +803,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("how", "divisor", "meet"), PLACES)
+@pytest.mark.each(2)
 def test_numbers_that_are_named_meet(how: str, divisor: int, meet: bool | None) -> None:
     """Broken, without a launch, are only places of which two are one, with numbers that show it and that the
     variant takes; one to one, or of a function that the checker doesn't compute (None), never."""

@@ -32,6 +32,7 @@ ORDERS = {  # strides of a K-major and of an N-major B
 
 
 @pytest.mark.parametrize("index", every(2, range(len(GEMM_CONFIGS))))
+@pytest.mark.each(2)
 def test_every_config_compiles_within_limits(index: int) -> None:
     config = GEMM_CONFIGS[index]
     dtype, order = [("bf16", "TN"), ("bf16", "NN"), ("fp16", "TN")][index % 3]

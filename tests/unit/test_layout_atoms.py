@@ -41,6 +41,7 @@ A_32 = {0: (0, 0), 1: (8, 0), 2: (0, 4), 3: (8, 4)}
     ],
     ids=str,
 )
+@pytest.mark.each(2)
 def test_fragments_as_in_the_isa(
     layout: Layout, table: dict[int, tuple[int, int]], columns: int, width: int
 ) -> None:

@@ -46,6 +46,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("bits", "shape", "rows_first"), pairwise([*FORMS], SHAPES, [False, True]))
+@pytest.mark.each(2)
 def test_every_instruction_has_its_elements(
     bits: int, shape: tuple[int, int, int], rows_first: bool
 ) -> None:
@@ -91,6 +92,7 @@ IN_PART = [(8, 8), (4, 16), (1, 1), (2, 4), (24, 2), (16, 1), (5, 3), (8, 24), (
 @pytest.mark.parametrize("bits", FORMS)
 @pytest.mark.parametrize(("m", "n"), IN_PART)
 @pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.each(3)
 def test_instructions_that_a_product_fills_in_part(bits: int, m: int, n: int, warps: int) -> None:
     """Every instruction, done as the PTX ISA states it on the registers that threads have, zeros in the others: what
     each thread holds of the accumulator is the product's."""

@@ -17,6 +17,7 @@ SHAPES = [(128, 192), (128, 256), (32, 64), (64, 128), (16, 64), (128, 80), (64,
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
 @pytest.mark.parametrize("inner", [0, 1])
 @pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.each(3)
 def test_each_byte_arrives(shape: tuple[int, int], inner: int, warps: int) -> None:
     """ldmatrix.trans and prmt, done by hand on a slot whose other axis is adjacent."""
     layout = transposing(shape, 1, inner, warps)

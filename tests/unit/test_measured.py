@@ -103,6 +103,7 @@ def simulated(func: Any, arguments: Any, grid: Any = (1, 1, 1)) -> Any:
 
 
 @pytest.mark.parametrize("case", [uniform, specialized, clustered, attention, grouped])
+@pytest.mark.each(2)
 def test_records_of_the_simulators_clock_give_the_simulators_stalls(
     case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tests.pairwise import diagonals, every, pairwise
+from tests.pairwise import diagonals, every, pairwise, part
 
 
 def test_every_pair_stands_in_a_row_that_is_kept() -> None:
@@ -31,3 +31,10 @@ def test_every_second_from_the_first_on() -> None:
     assert [(p.values, bool(p.marks)) for p in every(2, [(1, 2), (3, 4), 5], first=1)] == [
         ((1, 2), True), ((3, 4), False), ((5,), True),
     ]  # fmt: skip
+
+
+def test_of_a_part_each_value_stands_in_a_row_where_it_can() -> None:
+    rows = [list(enumerate(row)) for row in itertools.product(range(3), range(3))]
+    assert len({i // 3 for i in part(3, rows)}) == len({i % 3 for i in part(3, rows)}) == 3
+    assert sorted(part(3, [{x} for x in range(8)])) == [0, 3, 6]
+    assert sorted(part(2, [{x} for x in range(3)])) == [0, 2]

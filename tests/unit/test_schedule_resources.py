@@ -32,6 +32,7 @@ LOW, HIGH, UNIT = SM_90A.registers.reallocation
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("groups", range(1, 8))
 @pytest.mark.parametrize("need", [0, 96, 128, 160, 200, 232, 255])
+@pytest.mark.each(3)
 def test_budgets_are_legal_and_enough(work: str, groups: int, need: int) -> None:
     """What is launched with is what is handed out: setmaxnreg.inc neither waits for ever nor wastes."""
     entry = SM_90A.entry_registers((groups + 1) * SM_90A.group_threads)

@@ -83,6 +83,7 @@ def test_one_program_takes_as_long_as_its_report_says() -> None:
 
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
+@pytest.mark.each(3)
 def test_draws_without_a_display(
     timeline: Timeline, tmp_path: Path, suffix: str, stacked: bool
 ) -> None:
