@@ -18,6 +18,10 @@ from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
 from warploom.passes.placed.limit_unrolling import limit_unrolling
+from warploom.passes.placed.narrow_comparisons import (
+    has_wide_comparisons,
+    narrow_comparisons,
+)
 from warploom.passes.placed.order_by_registers import order_by_registers
 from warploom.passes.placed.part_lifetimes import part_lifetimes
 from warploom.passes.placed.pipeline_unaligned_loads import (
@@ -272,6 +276,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(slice_gathers, Level.WARP, lambda f, schedule: schedule is not None and has_gathers(f)),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
+    _row(narrow_comparisons, Level.WARP, has_wide_comparisons),
     _row(assign_layouts, Level.WARP),
     _row(drop_private_syncs, Level.WARP, guards_memory),
     _asked(order_by_registers, Level.WARP, lambda s: s.few_registers),
