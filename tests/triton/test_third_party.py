@@ -41,7 +41,8 @@ def test_an_operator_on_the_simulator() -> None:
 
 def told_of(name: str, flag: str) -> Any:
     command = [sys.executable, "-m", "benchmarks.third_party", flag, "--one", name]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     return json.loads(run.stdout.rpartition("FOUND ")[2])
 

@@ -57,9 +57,9 @@ MODULES = {
         "ravel reduce reduce_or reshape rsqrt sigmoid sin softmax sort split sqrt sqrt_rn "
         "static_assert static_print static_range store store_tensor_descriptor sub sum swizzle2d tensor "
         "tensor_descriptor topk trans tuple uint16 uint32 uint64 uint8 uint_to_uniform_float umulhi view "
-        "where xor_sum zeros zeros_like PropagateNan block_type condition const constexpr_type dot_scaled "
-        "float8e4b15 float8e4b8 float8e5b16 inline_asm_elementwise pi32_t slice target_info void squeeze "
-        "unsqueeze to_tensor aggregate_replace expect_zero atomic_load atomic_poll atomic_store",
+        "where xor_sum zeros zeros_like PropagateNan block_type condition const constexpr_type dot "
+        "dot_scaled float8e4b15 float8e4b8 float8e5b16 inline_asm_elementwise pi32_t slice target_info "
+        "void squeeze unsqueeze to_tensor aggregate_replace expect_zero atomic_load atomic_poll atomic_store",
         different={
             "cat": f"{_NO_ORDER}; tiles of any sizes, along any axis (`dim=`)",
             "atomic_poll": "`timeout_ns` counts reads, as 500 ns each",
