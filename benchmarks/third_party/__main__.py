@@ -1,4 +1,5 @@
-"""Operators of liger-kernel and flash-linear-attention, forward and backward, their Triton served from here.
+"""Operators of liger-kernel and flash-linear-attention, forward and backward, and the programs of
+corpus/as_triton (--only ^program), their Triton served from here.
 
     python -m benchmarks.third_party --out out/third_party.jsonl [--only "fla chunk_"]   # without a GPU
     python -m benchmarks.third_party --simulate --out out/simulated.jsonl              # tiny, as compiled
@@ -44,10 +45,11 @@ CHOSEN = Path(__file__).with_name("configs.json")
 
 def named() -> dict[str, Any]:
     """All operators, by library and name."""
-    from benchmarks.third_party import fla, liger
+    from benchmarks.third_party import fla, liger, programs
 
     found = {f"liger {o.name}": o for o in liger.operators()}
-    return found | {f"fla {o.name}": o for o in fla.operators()}
+    found |= {f"fla {o.name}": o for o in fla.operators()}
+    return found | {f"program {o.name}": o for o in programs.operators()}
 
 
 def one(name: str, args: argparse.Namespace) -> None:

@@ -44,7 +44,7 @@ class Met:
     def name(self) -> str:
         code = self.kernel.fn.__code__
         parts = Path(code.co_filename).parts
-        at = next((i for i, p in enumerate(parts) if p in ("fla", "liger_kernel")), -1)
+        at = next((i for i, p in enumerate(parts) if p in ("fla", "liger_kernel", "as_triton")), -1)
         return f"{'/'.join(parts[at:])}:{code.co_firstlineno} {self.kernel.fn.__name__}"
 
     def tensors(self) -> list[Any]:

@@ -1,4 +1,5 @@
-"""Attention in two phases, by descriptors, as an operator: blocks below the diagonal without a mask, then those on it."""
+"""Attention in two phases, by descriptors, as an operator: blocks below the diagonal without a mask, then those on it.
+With 8-bit operands V is stored transposed."""
 
 import torch
 import triton
@@ -8,7 +9,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def inner(
-    acc, l_i, m_i, q, desc_k, desc_v, offset_y, dtype: tl.constexpr, start_m, qk_scale,
+    acc, l_i, m_i, q, desc_k, desc_v, offset_y, head_v, dtype: tl.constexpr, start_m, qk_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STAGE: tl.constexpr, rows: tl.constexpr,
     columns: tl.constexpr, N_CTX: tl.constexpr, warp_specialize: tl.constexpr,
 ):  # fmt: skip
@@ -36,7 +37,10 @@ def inner(
         alpha = tl.math.exp2(m_i - m_ij)
         l_ij = tl.sum(p, 1)
         acc = acc * alpha[:, None]
-        v = desc_v.load([at, 0])
+        if dtype == tl.float8e5:  # noqa: SIM108 - as it is written
+            v = desc_v.load([head_v, start_n]).T
+        else:
+            v = desc_v.load([at, 0])
         acc = tl.dot(p.to(dtype), v, acc)
         l_i = l_i * alpha + l_ij
         m_i = m_ij
@@ -49,7 +53,8 @@ def set_blocks(nargs):
     if not isinstance(nargs["desc_q"], TensorDescriptor):
         return
     nargs["desc_q"].block_shape = nargs["desc_o"].block_shape = [m, d]
-    nargs["desc_v"].block_shape = nargs["desc_k"].block_shape = [n, d]
+    nargs["desc_k"].block_shape = [n, d]
+    nargs["desc_v"].block_shape = [d, n] if nargs["FP8"] else [n, d]
 
 
 configs = [
@@ -90,14 +95,18 @@ def descriptor_of(desc_or_ptr, shape, strides, block_shape):
 def forward_kernel(
     sm_scale, M, Z, H, desc_q, desc_k, desc_v, desc_o, N_CTX, HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STAGE: tl.constexpr, warp_specialize: tl.constexpr,
+    FP8: tl.constexpr,
 ):  # fmt: skip
-    dtype = tl.float16
+    dtype = tl.float8e5 if FP8 else tl.float16
     tl.static_assert(BLOCK_N <= HEAD_DIM * 2)
     start_m = tl.program_id(0)
     head = tl.program_id(1)
     total = Z * H * N_CTX
     desc_q = descriptor_of(desc_q, [total, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_M, HEAD_DIM])
-    desc_v = descriptor_of(desc_v, [total, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_N, HEAD_DIM])
+    if FP8:
+        desc_v = descriptor_of(desc_v, [Z * H * HEAD_DIM, N_CTX], [N_CTX, 1], [HEAD_DIM, BLOCK_N])
+    else:
+        desc_v = descriptor_of(desc_v, [total, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_N, HEAD_DIM])
     desc_k = descriptor_of(desc_k, [total, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_N, HEAD_DIM])
     desc_o = descriptor_of(desc_o, [total, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_M, HEAD_DIM])
     offset_y = (head // H) * (N_CTX * H) + (head % H) * N_CTX
@@ -112,12 +121,12 @@ def forward_kernel(
     q = desc_q.load([first, 0])
     if STAGE & 1:
         acc, l_i, m_i = inner(
-            acc, l_i, m_i, q, desc_k, desc_v, offset_y, dtype, start_m, qk_scale, BLOCK_M, BLOCK_N,
+            acc, l_i, m_i, q, desc_k, desc_v, offset_y, head * HEAD_DIM, dtype, start_m, qk_scale, BLOCK_M, BLOCK_N,
             4 - STAGE, rows, columns, N_CTX, warp_specialize,
         )  # fmt: skip
     if STAGE & 2:
         acc, l_i, m_i = inner(
-            acc, l_i, m_i, q, desc_k, desc_v, offset_y, dtype, start_m, qk_scale, BLOCK_M, BLOCK_N,
+            acc, l_i, m_i, q, desc_k, desc_v, offset_y, head * HEAD_DIM, dtype, start_m, qk_scale, BLOCK_M, BLOCK_N,
             2, rows, columns, N_CTX, warp_specialize,
         )  # fmt: skip
     m_i += tl.math.log2(l_i)
@@ -127,11 +136,16 @@ def forward_kernel(
 
 
 def attention(q, k, v, causal, sm_scale, on_host=True, warp_specialize=False):
+    """Outputs, and for the gradients the logarithms of the rows' sums, of base 2.  Of 8 bits: V is [Z, H, d, n]."""
     Z, H, n, d = q.shape
+    fp8 = q.dtype == torch.float8_e5m2
     o, M = torch.empty_like(q), torch.empty((Z, H, n), device=q.device, dtype=torch.float32)
     given = [q, k, v, o]
     if on_host:
-        given = [TensorDescriptor(t, [Z * H * n, d], [d, 1], [1, 1]) for t in given]
+        given = [
+            TensorDescriptor(t, [t.numel() // t.shape[3], t.shape[3]], [t.shape[3], 1], [1, 1])
+            for t in given
+        ]
     grid = lambda meta: (triton.cdiv(n, meta["BLOCK_M"]), Z * H, 1)  # noqa: E731
     forward_kernel[grid](
         sm_scale,
@@ -143,18 +157,34 @@ def attention(q, k, v, causal, sm_scale, on_host=True, warp_specialize=False):
         HEAD_DIM=d,
         STAGE=3 if causal else 1,
         warp_specialize=warp_specialize,
+        FP8=fp8,
     )
-    return o
+    return o, M
+
+
+def softmax_of_products(q, k, causal, sm_scale):
+    n = q.shape[2]
+    p = torch.matmul(q.float(), k.float().transpose(2, 3)) * sm_scale
+    if causal:
+        p.masked_fill_(
+            torch.ones((n, n), device=q.device, dtype=torch.bool).triu_(1), float("-inf")
+        )
+    return torch.softmax(p, dim=-1)
 
 
 def check(device="cuda", n=1024):
     torch.manual_seed(20)
     q, k, v = (torch.empty((1, 2, n, 64), device=device).normal_(0, 0.5).half() for _ in range(3))
-    for causal, on_host in ((True, True), (False, True), (True, False)):
-        p = torch.matmul(q.float(), k.float().transpose(2, 3)) * 0.5
-        if causal:
-            mask = torch.tril(torch.ones((n, n), device=device))
-            p[:, :, mask == 0] = float("-inf")
-        want = torch.matmul(torch.softmax(p, dim=-1), v.float()).half()
-        found = attention(q, k, v, causal, 0.5, on_host, warp_specialize=on_host)
+    for causal, on_host, specialize in (
+        (True, True, True),
+        (False, True, False),
+        (True, True, False),
+        (True, False, False),
+    ):
+        want = torch.matmul(softmax_of_products(q, k, causal, 0.5), v.float()).half()
+        found, _ = attention(q, k, v, causal, 0.5, on_host, specialize)
         torch.testing.assert_close(found, want, atol=1e-2, rtol=0)
+    q, k, v = (t.to(torch.float8_e5m2) for t in (q, k, v))
+    want = torch.matmul(softmax_of_products(q, k, True, 0.5), v.float())
+    found, _ = attention(q, k, v.transpose(2, 3).contiguous(), True, 0.5, on_host=False)
+    torch.testing.assert_close(found.float(), want, atol=0.25, rtol=0.25)
