@@ -8,7 +8,7 @@ from warploom.codegen.context import Address, Emitter, Lowering, defined
 from warploom.codegen.lower_shared import declared, plain
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import cluster, grid, mbarrier, regs, smem
+from warploom.ir.ops import cluster, grid, mbarrier, regs, smem, tile
 from warploom.ir.registers import action, counts_before
 from warploom.ir.types import Barriers
 
@@ -132,9 +132,14 @@ def _cluster_arrive(e: Emitter, o: Op) -> None:
 
 
 def _grid_release(e: Emitter, o: Op) -> None:
-    call = f"grid_release<{e.constant('LAST_WAVE', o.attrs['last'])}>();"
-    first = f"if (threadIdx.x < {e.target.warp_size}) " if o.attrs.get("by") == "warp" else ""
-    e.line(f"{first}{call}")
+    last = e.constant("LAST_WAVE", o.attrs["last"])
+    if o.attrs.get("by") != "warp":
+        e.line(f"grid_release<{last}>();")
+        return
+    # The program is short, and this warp comes last with all that it does: as little as may be.
+    ids = e.func.body.by_kind.get(tile.program_id, ())
+    axes = 1 + max((x.attrs["axis"] for x in ids), default=0)
+    e.line(f"if (threadIdx.x < {e.target.warp_size}) grid_release<{last}, {axes}>();")
 
 
 def _cp_async_arrive(e: Emitter, o: Op) -> None:

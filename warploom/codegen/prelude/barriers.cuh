@@ -21,11 +21,14 @@ template <int N> DEV void registers_inc() { asm volatile("setmaxnreg.inc.sync.al
 //
 // Where programs are short their ends and releases queue up (measured: benchmarks/launch_rate.py), so only the
 // last LAST of a grid release: those before them end by themselves.  Which are the last is counted modulo 2^32:
-// where a larger grid is launched, a few more release.
+// where a larger grid is launched, a few more release.  AXES: those that programs are told apart by; along others,
+// which mostly have one, all count as the last.
 DEV void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-template <int LAST> DEV void grid_release() {
-  const u32 left = ((gridDim.z - blockIdx.z) * gridDim.y - blockIdx.y) * gridDim.x - blockIdx.x;
+template <int LAST, int AXES = 3> DEV void grid_release() {
+  u32 left = AXES == 3 ? (gridDim.z - blockIdx.z) * gridDim.y : AXES == 2 ? gridDim.y : 1;
+  if (AXES > 1) left -= blockIdx.y;
+  left = left * gridDim.x - blockIdx.x;
   if (left <= LAST) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
