@@ -14,6 +14,7 @@ from typing import Any
 from warploom.analysis.trip_counts import single_trips
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
+from warploom.ir.engines import MULTIPLIES
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
@@ -63,6 +64,7 @@ from warploom.passes.warp.partition_code import partition_code
 from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
 from warploom.passes.warp.prefetch_beside_rings import prefetch_beside_rings
+from warploom.passes.warp.sink_casts import sink_casts
 from warploom.passes.warp.sink_loads import sink_loads
 from warploom.passes.warp.slice_gathers import has_gathers, slice_gathers
 from warploom.passes.warp.specialize_stores import specialize_stores
@@ -172,6 +174,10 @@ def _has_atomics(func: Func) -> bool:
     return any(o.kind in ATOMICS for o in func.body.all_ops)
 
 
+def _multiplies_nothing(func: Func, schedule: Schedule | None) -> bool:
+    return schedule is not None and MULTIPLIES.isdisjoint(func.body.by_kind)
+
+
 def _one_trip(func: Func, launch: Launch | None, target: Target) -> bool:
     return launch is not None and launch.short and bool(single_trips(func, target))
 
@@ -273,6 +279,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(merge_elects, Level.WARP),
     _asked(drop_staging_guards, Level.WARP, lambda s: s.channels or s.stores),
     _asked(sink_loads, Level.WARP, lambda s: s.held_loads),
+    _row(sink_casts, Level.WARP, _multiplies_nothing),
     _row(slice_gathers, Level.WARP, lambda f, schedule: schedule is not None and has_gathers(f)),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
