@@ -16,8 +16,20 @@ class Advisory:
         return f"{self.code}: {self.message}"
 
 
+class Remarked:
+    """What ptxas has to say against, if anything."""
+
+    spill_bytes: int
+    advisories: tuple[Advisory, ...]
+
+    def problems(self) -> tuple[str, ...]:
+        """Spills and every advisory: what a kernel of this library must not have."""
+        spills = (f"{self.spill_bytes} bytes of spills",) if self.spill_bytes else ()
+        return (*spills, *map(str, self.advisories))
+
+
 @dataclass(frozen=True)
-class Resources:
+class Resources(Remarked):
     """What one CTA takes; registers are a thread's at entry, sizes are in bytes."""
 
     threads: int
@@ -45,8 +57,3 @@ class Resources:
         """How long the search for a build without spills went on."""
         count = "one build" if self.builds == 1 else f"the best of {self.builds} builds"
         return f"{count}; no other schedule was tried, because {self.stopped}"
-
-    def problems(self) -> tuple[str, ...]:
-        """Spills and ptxas advisories: what a kernel of this library must not have."""
-        spills = (f"{self.spill_bytes} bytes of spills",) if self.spill_bytes else ()
-        return (*spills, *map(str, self.advisories))

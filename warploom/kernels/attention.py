@@ -72,7 +72,7 @@ def tile_after(t: Any, counter_ptr: Any, DYNAMIC: tl.constexpr) -> Any:
     that nobody has; the first ones go by the programs' numbers."""
     if DYNAMIC:
         drawn = tl.atomic_add(counter_ptr, 1, sem="relaxed")
-        tl.assume(drawn >= 0)  # TMA takes no addresses before an array
+        tl.assume(drawn >= 0)  # only the caller knows what the counter holds
         return tl.num_programs(0) + drawn
     return t + tl.num_programs(0)
 

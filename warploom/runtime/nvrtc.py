@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from warploom.codegen.resources import Advisory
+from warploom.codegen.resources import Advisory, Remarked
 from warploom.errors import CompileError, InternalError
 from warploom.runtime.nvrtc_process import Answer, StoppedError, ask, run
 from warploom.target import Target
@@ -39,7 +39,7 @@ STOPPED = "NVRTC"  # the advisory's code then
 
 
 @dataclass(frozen=True)
-class Build:
+class Build(Remarked):
     """One compiled kernel.  Registers are a thread's, at entry; the other sizes are in bytes."""
 
     name: str
@@ -61,11 +61,6 @@ class Build:
     def is_stopped(self) -> bool:
         """Was NVRTC stopped, and this made with fewer optimizations?"""
         return any(a.code == STOPPED for a in self.advisories)
-
-    def problems(self) -> tuple[str, ...]:
-        """Spills and every advisory: what a kernel of this library must not have."""
-        spills = (f"{self.spill_bytes} bytes of spills",) if self.spill_bytes else ()
-        return (*spills, *map(str, self.advisories))
 
 
 def compiler_version() -> str:
