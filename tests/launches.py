@@ -372,16 +372,20 @@ def _of_families(names: tuple[str, ...], most: int, how: Mapping[str, Any]) -> I
 def in_order() -> Iterator[Launch]:
     """Dots of others by instructions that read registers, on few warps."""
     from tests.e2e.test_register_pressure import arguments, summed
+    from tests.e2e.test_short_memory import operands, two_states
 
     how = {"matrix_unit": "mma.sync", "num_consumer_groups": 0, "num_warps": 4}
     yield from _of_families(("attention", "serving", "decoding", "states"), 3, how)
     yield Launch("summed", lambda: _of_jit(summed, arguments(), 1, {**how, "num_warps": 1}))
+    held = {"N": 128, "num_warps": 4}
+    yield Launch("two-states", lambda: _of_jit(two_states, operands(2), 1, held))
 
 
 def in_clusters() -> Iterator[Launch]:
-    """Products of others divided among CTAs, by the rows and columns of their tiles or by K."""
+    """Products of others divided among CTAs, by the rows and columns of their tiles or by K, of all programs
+    or of those of the last wave."""
     names = "plain", "batched", "described_gemms", "formats", "several", "around"
-    for how in ({"num_ctas": 2}, {"split_k": 2}):
+    for how in ({"num_ctas": 2}, {"split_k": 2}, {"split_k": "last_wave"}):
         yield from _of_families(names, 3, {**how, "num_consumer_groups": 1})
 
 
