@@ -212,7 +212,7 @@ class Accesses:
 
     @cached_property
     def first_workspace(self) -> int:
-        """The place of the first parameter that is memory of the kernel's own, or of one behind the last."""
+        """The place of the first parameter that is memory of the kernel's own, or of one after the last."""
         return len(self.func.params) - len(self.func.attrs.get("workspaces", ()))
 
     def in_workspace(self, o: Op) -> bool:
@@ -235,7 +235,7 @@ class Accesses:
 
     def announcing(self) -> set[Op]:
         """Atomics that may tell somebody, in this launch or not, that the program's stores are done: of one
-        number, with release order, behind a store (or an atomic on a tile, which all threads do as well) or
+        number, with release order, after a store (or an atomic on a tile, which all threads do as well) or
         in a loop with one.
 
         All threads' stores come before them, those of TMA as well: a barrier and the fence of the thread that

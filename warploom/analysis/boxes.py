@@ -127,7 +127,7 @@ class _Corner:
         return extra
 
     def guard(self, guarded: set[tuple[int, Poly]], extra: Sequence[tuple[Poly, Poly]]) -> None:
-        """No axis may begin in front of its array, and each coordinate fits 32 bits."""
+        """No axis may begin before its array, and each coordinate fits 32 bits."""
         an = self.an
         if not all(an.nonnegative(start) for _, start in extra):
             raise NoBoxError("an offset that belongs to no axis may be negative")
@@ -160,7 +160,7 @@ def _flat_axes(an: AffineTiles, strides: Sequence[Poly], others: Sequence[Poly])
 
 def local_box(an: AffineTiles, o: Op, mask: Value | None) -> Box:
     """The box of an access as one of a view that begins at its corner, or as many iterations of the loops
-    around in front of it as surely aren't negative; NoBoxError where there is none."""
+    around before it as surely aren't negative; NoBoxError where there is none."""
     pointer = o.operands[0]
     a = an.of(pointer)
     shape = shape_of(pointer.type)

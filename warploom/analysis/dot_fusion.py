@@ -183,7 +183,7 @@ class _Search:
 
 def between(block: Region, dots: Iterable[Op]) -> list[Op]:
     """The ops of the block up to the last of `dots` that need a result of an earlier one: where all are done
-    in the place of the last, they have to come behind it."""
+    in the place of the last, they have to come after it."""
     wanted = set(dots)
     known: set[Value] = set()
     late = []

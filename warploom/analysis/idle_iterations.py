@@ -1,7 +1,7 @@
 """Iterations that are of no use to one of the groups that share a tile.  Decides nothing.
 
-*Behind the end.*  A tile reaches beyond what is stored: 6 tiles of 192 rows cover 1024, the last with 64 of
-its rows.  A group whose rows all lie behind the end computes what no store writes down.
+*After the end.*  A tile reaches beyond what is stored: 6 tiles of 192 rows cover 1024, the last with 64 of
+its rows.  A group whose rows all lie after the end computes what no store writes down.
 
     for j in lo … hi:  acc = acc + a[rows, j]·b[j]        every store that acc reaches writes boxes of
     store_box(%view, acc, rows, …)                        a view that ends before the group's rows begin
@@ -35,7 +35,7 @@ class UsedError(Exception):
     """What an iteration computes is of use to every group; the message says for what."""
 
 
-# ---- behind the end
+# ---- after the end
 
 
 def dropping(
@@ -45,7 +45,7 @@ def dropping(
     mine: Callable[[Op], bool],
 ) -> tuple[Op, ...]:
     """The stores without which nobody would see what `loop` computes: each writes a part of its box that is
-    the group's own, whose place is known in front of the loop.  Raises UsedError.
+    the group's own, whose place is known before the loop.  Raises UsedError.
 
     axis_of: the axis along which groups share a value; mine: do they run the op?"""
     structure = accesses.structure
@@ -99,7 +99,7 @@ def _passed_on(structure: Structure, loop: Op, o: Op, v: Value) -> list[Value]:
 
 
 def outside(bounds: Bounds, accesses: Accesses, store: Op, axis: int) -> Value:
-    """Whether a store's part lies behind the end of what it writes to.  Raises UnknownError."""
+    """Whether a store's part lies after the end of what it writes to.  Raises UnknownError."""
     if store.kind is tile.store:
         if len(store.operands) < 3:
             raise UnknownError(f"{store.id}, which has no mask")
@@ -117,7 +117,7 @@ def outside(bounds: Bounds, accesses: Accesses, store: Op, axis: int) -> Value:
 
 
 def _dry(structure: Structure, loop: Op, o: Op, write: Callable[[Bounds], object]) -> None:
-    """Raises UsedError where `write` could not be done in front of the loop."""
+    """Raises UsedError where `write` could not be done before the loop."""
     scalar = ahead_of(structure, loop)
     try:
         write(Bounds(Builder(), structure, scalar, loop.regions[0].params[0]))

@@ -154,7 +154,7 @@ def split_of(loop: Op) -> Op | None:
 
 
 def mask_of(structure: Structure, loop: Op) -> Op | None:
-    """The `select` of a loop whose mask is true everywhere up to an index that can be computed in front of
+    """The `select` of a loop whose mask is true everywhere up to an index that can be computed before
     the loop, or from it on: the loop is cut there as it is at an `if`."""
     (body,) = loop.regions
     tell = Bounds(Builder(), structure, ahead_of(structure, loop), body.params[0])

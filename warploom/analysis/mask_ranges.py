@@ -50,7 +50,7 @@ class Makers(Protocol):
 
 
 def known_before(structure: Structure, at: Op, v: Value) -> bool:
-    """Can v be computed in front of op `at`, of what is known there?"""
+    """Can v be computed before op `at`, of what is known there?"""
     made = structure.made[v]
     o = made.op
     if o is None:
@@ -67,7 +67,7 @@ def known_before(structure: Structure, at: Op, v: Value) -> bool:
 def ahead_of(
     structure: Structure, at: Op, get: Callable[[Value], Value] = lambda v: v
 ) -> Callable[[Value], Value]:
-    """`get`, of scalars that are known in front of op `at`; raises UnknownError for others."""
+    """`get`, of scalars that are known before op `at`; raises UnknownError for others."""
 
     def scalar(v: Value) -> Value:
         if not known_before(structure, at, v):
@@ -93,8 +93,8 @@ def clamped(b: Builder, at: Value, lo: Value, hi: Value) -> Value:
 
 @dataclass(eq=False)
 class Bounds:
-    """Writes scalars through `b`.  scalar: what stands for a scalar of the function in front of the loop;
-    index: the loop's (None: all that is asked for is in front of it)."""
+    """Writes scalars through `b`.  scalar: what stands for a scalar of the function before the loop;
+    index: the loop's (None: all that is asked for is before it)."""
 
     b: Builder
     structure: Makers

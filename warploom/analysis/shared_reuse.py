@@ -2,7 +2,7 @@
 is written, by synchronisation that the program has anyway.
 
 An access is over where its task has waited for it (a product until wgmma_wait, a store by TMA until its group
-has been read, a copy until its mbarrier's phase), and for other threads behind a barrier that they pass:
+has been read, a copy until its mbarrier's phase), and for other threads after a barrier that they pass:
 
   - in a task: a group_sync of the replica, which counts for the replica's own bytes; one of the task for all;
   - from task to task: mbarriers, where the later task waits for every phase that the earlier one completes

@@ -1,7 +1,7 @@
 """Who comes last: programs that each take a number from a counter, of which one gets the highest.
 
 A program that drew the last number knows that all others have drawn theirs: what they did before their
-draws (which release it) is over for what it does behind its own (which acquires it).  It is one program, so
+draws (which release it) is over for what it does after its own (which acquires it).  It is one program, so
 that what two do as the last ones of one counter never happens.  How often a counter is drawn from is counted
 in a run of the launch (trace.py); where it begins, the array says, or it is taken to be 0.
 """
@@ -44,7 +44,7 @@ class Last:
 
 
 class Happening(Protocol):
-    """What is drawn before or behind: over for whoever knows `epochs` of `components`, made by threads that
+    """What is drawn before or after: over for whoever knows `epochs` of `components`, made by threads that
     all knew `known`; lasts: the conditions that it is made under."""
 
     program: int
@@ -100,7 +100,7 @@ class Tickets:
         )
 
     def _has_drawn(self, x: Happening, counter: int) -> bool:
-        """Has its program drawn behind it?"""
+        """Has its program drawn after it?"""
         return any(d.program == x.program and _knows(d, x) for d in self.draws[counter])
 
     def _is_true(self, last: Last) -> bool:

@@ -185,7 +185,7 @@ class Rows:
         return offset.high + size <= extent.low
 
     def is_outside(self, register: int) -> bool:
-        """Is what every thread holds in a register known to lie behind the array's end?"""
+        """Is what every thread holds in a register known to lie after the array's end?"""
         box, lead = self.box, self.box.rank - len(self.t.shape)
         for axis in range(len(self.t.shape)):
             offset = box.facts.interval(box.offsets[lead + axis])
@@ -230,7 +230,7 @@ class Rows:
 
     def access_from_anywhere(self, register: int, n: int) -> tuple[str, str, str, str]:
         """(address, condition, first byte that exists, end of those) of an access to n elements that may
-        begin in front of the array and end behind it."""
+        begin before the array and end after it."""
         box, at = self.box, self.place(register)
         inner, item = box.inner, box.elem.bytes
         assert inner is not None
@@ -242,7 +242,7 @@ class Rows:
         before, left = self.bounds(inner, at[inner])
         rest = at[inner].rest
         first, end = (f"{item} * min(max({x} - {rest}, 0), {n})" for x in (before, left))
-        if box.facts.divisor(box.offsets[inner]) % n == 0:  # wholly in front of it, or not at all
+        if box.facts.divisor(box.offsets[inner]) % n == 0:  # wholly before it, or not at all
             tests.append(f"{rest} >= {before}")
             first = "0"
         return self.pointer(at), all_of(tests), first, end

@@ -218,7 +218,7 @@ class Emitter(Text):
             return
         first = source.elements[0]
         if dst.elem == i32 and first.array is None and set(source.elements) == {first}:
-            # NVVM follows an integer's constant through a branch, duplicates what comes behind it, and tiles
+            # NVVM follows an integer's constant through a branch, duplicates what comes after it, and tiles
             # are spilled (NVRTC 13.5).
             name = self.name("filler")
             self.line(f"const int {name} = opaque({first.text});")

@@ -183,7 +183,7 @@ class _Kernel(Emitter):
                     self._task(frames[i], inner, None, o.regions[i], 1)
 
     def _joined(self, header: str) -> str:
-        """A branch's header, behind the closing brace of the branch before."""
+        """A branch's header, after the closing brace of the branch before."""
         if not header.startswith("else"):
             return header
         self.out.pop()

@@ -112,7 +112,7 @@ def _each_atomically(e: Emitter, o: Op, place: Callable[[int], tuple[str, str]])
 
 
 def _order(e: Emitter, o: Op, side: str) -> None:
-    """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there."""
+    """The fence that an atomic has before it ('release') or after it ('acquire'), if it orders there."""
     if o.attrs.get("sem", "relaxed") in (side, "acq_rel") and not _acquires(o):
         e.line("fence_gpu();")
 

@@ -201,7 +201,7 @@ class _Scratch:
         return self.p.e.inside(self.kept, r) if self.kept.shape else ""
 
     def put(self, x: Names, table: Ints, r: int, first: int, test: str) -> None:
-        """Keeps an element, where the test holds: that of register r, by the table, behind `first` others."""
+        """Keeps an element, where the test holds: that of register r, by the table, after `first` others."""
         inside = self._inside(r)
         places = self._places(table, r, first, "partial_at")
         for name, (d, place) in zip(x, places, strict=True):
@@ -364,7 +364,7 @@ def _filled(p: _Parts, test: str, front: Names) -> Front:
 
 
 def _joined(p: _Parts, a: Front, b: Front) -> Front:
-    """What is in front of what is in front."""
+    """What is before what is in front."""
     if a[0] == "false" or b[0] == "false":
         return b if a[0] == "false" else a
     to = p.declared("front", b[1])
@@ -384,7 +384,7 @@ def _fronts(
     lanes: _Lanes,
     back: bool,
 ) -> Iterator[Front]:
-    """For each run what is in front of it: earlier lanes, warps and repetitions."""
+    """For each run what is before it: earlier lanes, warps and repetitions."""
     of_warps = _warps(p, copies, warps, ends, lanes, back) if warps else None
     for i, row in enumerate(ends):
         carry: Front = ("false", ())
@@ -406,7 +406,7 @@ def _warps(
     lanes: _Lanes,
     back: bool,
 ) -> Callable[[int, int], tuple[Front, Names]]:
-    """What the warps in front of this one come to, and what all of them do: by run and repetition."""
+    """What the warps before this one come to, and what all of them do: by run and repetition."""
     e, axis = p.e, p.o.attrs["axis"]
     result = p.layout.drop(axis)
     elements, parts, repeats = math.prod(result.shape), 1 << len(warps), len(ends[0])

@@ -201,7 +201,7 @@ def _by_threads(
     scratch: Address,
     combine: Callable[[str, str], str],
 ) -> None:
-    """Adjacent lanes combine what all warps have of an element, and write it behind all parts.  sums: in
+    """Adjacent lanes combine what all warps have of an element, and write it after all parts.  sums: in
     the layout in which all read it; partials: rows, and elements from one to the next."""
     (parts, row), elem, size = partials, sums.dtype, sums.dtype.bytes
     thread = np.arange(32 * sums.layout.warps).reshape(-1, 32)

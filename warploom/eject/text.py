@@ -74,7 +74,7 @@ def wrapped(text: str, indent: str) -> Iterator[str]:
         yield indent + STEP + inside
     else:
         parts = _parts(inside)
-        # A comma behind the only part would make a tuple of what is in parentheses, or of an index.
+        # A comma after the only part would make a tuple of what is in parentheses, or of an index.
         named = start > 0 and (text[start - 1].isalnum() or text[start - 1] in "_)]")
         comma = "," if len(parts) > 1 or named == (text[start] == "(") else ""
         for part in parts:

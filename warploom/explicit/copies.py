@@ -239,7 +239,7 @@ class CpAsync:
     @builtin
     def wait_group(self, n: Any = 0) -> None:
         """Until at most n of each thread's latest groups are going on.  A thread then sees what its own
-        copies wrote; what others copied it sees after a self.sync() behind the wait."""
+        copies wrote; what others copied it sees after a self.sync() after the wait."""
         whole_group("cp_async.wait_group")
         current().emit(smem.cp_async_wait, pending=static_int(n, "n"))
 

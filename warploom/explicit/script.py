@@ -238,9 +238,9 @@ class Instructions(Tensors, Products, CopyAsync, Values, Scatters, Semaphores, N
 
     @builtin
     def hold(self, *values: Operand) -> None:
-        """Keeps what follows behind the computation of these values in the machine code.  The assembler moves
-        waits up: a wgmma.wait_group that stands in the middle of a softmax, to hide a product behind the
-        half before it, ends up in front of it all, unless it is held behind what that half computed."""
+        """Keeps what follows after the computation of these values in the machine code.  The assembler moves
+        waits up: a wgmma.wait_group that stands in the middle of a softmax, to hide a product after the
+        half before it, ends up before it all, unless it is held after what that half computed."""
         emitter = current()
         held = [tile_value(v, "hold") if is_register(v) else emitter.value(v) for v in values]
         emitter.emit(regs.hold, *held)

@@ -133,7 +133,7 @@ class Values:
         reverse: Any = False,
         fn: str | None = None,
     ) -> Any:
-        """Each element combined, by op (or fn) as reduce, with all before it along an axis; reverse: behind
+        """Each element combined, by op (or fn) as reduce, with all before it along an axis; reverse: after
         it.  exclusive: without itself."""
         return _scanned(tile_value(x, "scan"), dim, fn or op, exclusive, reverse)
 
@@ -149,7 +149,7 @@ class Values:
     @builtin
     def scan_by(self, *xs: Operand, dim: Any, combine: str, reverse: Any = False) -> Any:
         """Each element of tensors of one shape combined with all before it along an axis, of a power of two
-        elements (reverse: behind it); combine: as of reduce_by, associative."""
+        elements (reverse: after it); combine: as of reduce_by, associative."""
         return combined("scan_by", xs, dim, combine, reverse=static_bool(reverse, "reverse"))
 
     @with_out

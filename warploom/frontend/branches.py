@@ -143,7 +143,7 @@ class Branches(Comprehensions):
         return self._built(self.emitter.builder.nested(), dict(self.scope), translate)
 
     def _resume(self, node: ast.stmt, arm: Arm, rest: Sequence[ast.stmt]) -> Arm:
-        """An arm with the statements after its `if` behind it."""
+        """An arm with the statements after its `if` after it."""
 
         def translate() -> Outcome:
             if arm.outcome is None:

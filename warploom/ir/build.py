@@ -42,7 +42,7 @@ def barriers(b: Builder, name: str, n: int, count: int, hint: str = "") -> Value
 
 
 def unique(name: str, names: set[str]) -> str:
-    """The name, with a number behind it where `names` has it already; they learn it."""
+    """The name, with a number after it where `names` has it already; they learn it."""
     n, candidate = 0, name
     while candidate in names:
         n += 1

@@ -26,7 +26,7 @@ def rewrite(target: Func | Region, rule: Rule) -> Func | Region:
     rule(op, builder) sees each op with its operands and regions already rewritten.  It returns None to
     keep it, or the values that replace the op's results (one each, of the same type), having built what
     computes them with the builder, which stands where the op stood and has its location and tasks.  What
-    it built stays in front of the op even where it keeps it.  A rule is not applied to what it built.
+    it built stays before the op even where it keeps it.  A rule is not applied to what it built.
     Where nothing changes, the result is `target` itself.
     """
     if isinstance(target, Region):

@@ -221,7 +221,7 @@ def scan_layout(shape: tuple[int, ...], axis: int, warps: int) -> Layout:
 
 
 def scan_cost(layout: Layout, axis: int) -> float:
-    """Instructions of a thread for a scan, about; infinite without a form.  What is in front of a run is
+    """Instructions of a thread for a scan, about; infinite without a form.  What is before a run is
     combined with all of it."""
     form = scan_form(layout, axis)
     if form is None:

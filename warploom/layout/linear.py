@@ -417,7 +417,7 @@ class Layout:
     def _sliced(self, offset: Sequence[int], shape: Sequence[int]) -> Layout | None:
         """The digits that stay when an axis is cut to `shape`; whether they fit is slice's to check."""
         digits: list[tuple[Vector, int]] = []
-        gap = False  # a digit went behind the last one that stays: what follows may go on from it
+        gap = False  # a digit went after the last one that stays: what follows may go on from it
         for v, count in self.digits:
             axes = [a for a, x in enumerate(v) if x]
             if len(axes) > 1:

@@ -239,7 +239,7 @@ class CudaDriver:
         return int(self._call(self._cu.cuPointerGetAttribute, ordinal, pointer))
 
     def end_of(self, pointer: int) -> int:
-        """The address behind the allocation that an address is in."""
+        """The address after the allocation that an address is in."""
         begin, size = self._call(self._cu.cuMemGetAddressRange, pointer)
         return int(begin) + int(size)
 

@@ -58,7 +58,7 @@ class MapParam:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Memory of a launch's own, the address of which is an argument behind those of the caller.
+    """Memory of a launch's own, the address of which is an argument after those of the caller.
 
     elements: Python text.  clean: zeros when the kernel begins, and it leaves zeros."""
 
@@ -292,7 +292,7 @@ def _joined(items: Sequence[str]) -> str:
 class BlockLayout:
     """Where each parameter stands in the argument block: tensor maps first (128 bytes each), then the
     scalars, 8 bytes each.  The block itself starts at a multiple of 64 bytes, as a CUtensorMap must; the
-    parameters' addresses, which a launch takes, stand in front of it."""
+    parameters' addresses, which a launch takes, stand before it."""
 
     packer: struct.Struct
     offsets: tuple[int, ...]  # of each parameter, in parameter order

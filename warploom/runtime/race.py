@@ -92,7 +92,7 @@ def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
     """A race in rounds, in each of which those still in it are timed once, and the slower drop out.
 
     Rounds go through the candidates to and fro, so that a card that grows slower is no one's disadvantage,
-    and begin behind one timing that does not count.  Of those that stay to the end the smallest median wins.
+    and begin after one timing that does not count.  Of those that stay to the end the smallest median wins.
     A candidate that fails is skipped with its reason.  Raises LaunchError where none is left.
     """
 

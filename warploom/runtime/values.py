@@ -15,7 +15,7 @@ from warploom.runtime.dtypes import ITEM_BYTES
 
 def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[Field]:
     """The parameters of `func`, compiled for `specs`, as run-time arguments give them; workspaces, which are
-    parameters behind those of the caller, may be given as well.
+    parameters after those of the caller, may be given as well.
 
     Raises LaunchError `variant-argument` where a value contradicts what the variant was compiled for."""
     args = flat(args)

@@ -1,4 +1,4 @@
-"""Arguments of a kernel behind those of its caller: memory that a script asks for itself
+"""Arguments of a kernel after those of its caller: memory that a script asks for itself
 (`self.global_tensor`), and what a kernel asks for that shares out the programs of its last wave: the sizes of
 their grid, and memory as well.
 

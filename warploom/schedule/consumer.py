@@ -86,7 +86,7 @@ def promotions(
 def deferred(
     context: Context, partition: ConsumerPartition, overlaps: tuple[PipelinePlan, ...]
 ) -> tuple[str, ...]:
-    """Row sums that cross lanes behind their loop: of loops whose iterations overlap, or whose dots complete
+    """Row sums that cross lanes after their loop: of loops whose iterations overlap, or whose dots complete
     in order, so that a thread waits for all that it does."""
     loops = {p.loop for p in overlaps}
     inside: dict[str, list[bool]] = {}

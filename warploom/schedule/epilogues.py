@@ -30,8 +30,8 @@ DEPTH, LEAST_DEPTH = 4, 3  # slots that span the lag, that nearly do
 
 @dataclass(frozen=True)
 class Epilogue:
-    """loop: a main loop (of dots) in a loop over tiles.  cycles: what one group computes behind it.  stores:
-    those behind it."""
+    """loop: a main loop (of dots) in a loop over tiles.  cycles: what one group computes after it.  stores:
+    those after it."""
 
     loop: Op
     cycles: float

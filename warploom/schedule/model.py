@@ -296,7 +296,7 @@ class IdlePlan:
     others it takes and gives back what comes.
 
     stores: (id, axis) of those that write all that becomes of the loop, which is of no use to a group whose
-    part of each lies, along the axis, behind the end of what the store writes to.  Empty: not looked at.
+    part of each lies, along the axis, after the end of what the store writes to.  Empty: not looked at.
     mask: a `select` that makes an iteration one without effect where its condition is false everywhere;
     branch: the `if` that it stands in, which changes its way once; positive: parameters that have to be
     positive for it.  Empty: none."""
@@ -347,7 +347,7 @@ class Schedule:
     reasons: tuple[Reason, ...] = field(default=())
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     pipelines: tuple[PipelinePlan, ...] = ()
-    delayed_reductions: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
+    delayed_reductions: tuple[str, ...] = ()  # row sums whose lanes are added up after the loop
     ctas_per_sm: int = 1  # occupancy: each has its part of the registers
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
     split_k: SplitK | None = None  # launches that take another one (`Launch.split_k`)
@@ -358,7 +358,7 @@ class Schedule:
     forwards: tuple[str, ...] = ()  # loads whose items go through transpose warps
     ping_pong_loop: str = ""  # the consumer's replicas take its iterations in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
-    hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
+    hoisted_loads: tuple[str, ...] = ()  # loads issued before the first wait of their block
     # Of a uniform kernel's loops: (loop, iterations that the loads of its rings run ahead).
     prefetched: tuple[tuple[str, int], ...] = ()
     held_loads: tuple[str, ...] = ()  # wide ones that registers bring, as slots have no room

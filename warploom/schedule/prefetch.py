@@ -11,13 +11,13 @@ of dots small ones are hoisted, and prefetched where a lone warp waits for them.
 
 A row of numbers feeds no instruction that reads shared memory, so no ring carries it.  But where threads
 combine what they loaded (a reduction has barriers in it), nobody loads while all wait; and the C compiler
-moves no load ahead of a store.  There the next iteration's loads are issued in front of this one's work, and
+moves no load ahead of a store.  There the next iteration's loads are issued before this one's work, and
 their elements wait in registers; a loop's own num_stages says by how many iterations, a launch's nothing (it
 is about rings, and 1 in every reduction of PyTorch's Inductor).  Loops that only add up are left alone,
 unless they say how many stages they want: they are unrolled (passes/placed/limit_unrolling.py), and loads of
 several iterations stand together.
 
-Likewise within a block: a weight that is loaded behind a reduction is on its way before it, as far as its
+Likewise within a block: a weight that is loaded after a reduction is on its way before it, as far as its
 place is known there.
 """
 
@@ -146,7 +146,7 @@ def distances(
 
 
 def early(context: Context) -> tuple[str, ...]:
-    """Loads that are issued in front of the first op of their block for whose end threads wait."""
+    """Loads that are issued before the first op of their block for whose end threads wait."""
     blocks = {id(r): r for r in context.structure.block.values()}
     return _told_early(context, [_early(context, block, waits) for block in blocks.values()])
 
@@ -180,7 +180,7 @@ def _told_early(context: Context, found: Sequence[Sequence[Op]]) -> tuple[str, .
 
 
 def _early(context: Context, block: Region, meets: Callable[[Op], bool]) -> list[Op]:
-    late: set[Value] = set()  # what is not known in front of the first wait
+    late: set[Value] = set()  # what is not known before the first wait
     first: Op | None = None
     moved: list[Op] = []
     room = 0

@@ -136,7 +136,7 @@ class Sharing:
         return first, again
 
     def follows(self, f: Group, g: Group) -> bool:
-        """Does group g bring, behind all that f brings, items that are laid out alike?  By TMA, and unless
+        """Does group g bring, after all that f brings, items that are laid out alike?  By TMA, and unless
         rings are shared widely, from the same arrays."""
         if len(f) != len(g) or not self.behind(f, g):
             return False

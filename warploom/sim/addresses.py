@@ -52,7 +52,7 @@ def address_of(pointer: Any, size: int) -> Any:
 
 @dataclass(frozen=True)
 class Held:
-    """The memory of an array of this process, from its first byte to behind its last.  owner keeps it."""
+    """The memory of an array of this process, from its first byte to after its last.  owner keeps it."""
 
     begin: int
     end: int

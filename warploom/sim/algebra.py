@@ -213,7 +213,7 @@ def _overlapping(arrays: dict[int, Array]) -> Iterator[list[int]]:
 
 
 def _bytes(flat: Array) -> tuple[int, int]:
-    """The addresses of an array's first byte and of that behind its last."""
+    """The addresses of an array's first byte and of that after its last."""
     return flat.ctypes.data, flat.ctypes.data + flat.nbytes
 
 

@@ -149,7 +149,7 @@ class MBarrier(Barrier):
 
     def _count_together(self, party: Participant, n: int, others: Together) -> None:
         """Threads that arrive together count in one phase: else it ends when some of them have come, and what
-        the rest did before is not behind it."""
+        the rest did before is not after it."""
         first = others.phases.setdefault(self, self.phases)
         before = others.done.get(self, 0)
         others.done[self] = before + n

@@ -295,7 +295,7 @@ def combination_of(o: Op) -> combine.Combination:
 
 
 def _combined(meaning: Fn, o: Op, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-    """Elements a in front of elements b."""
+    """Elements a before elements b."""
     how = combination_of(o)
     known = dict(zip(how.params, (*a, *b), strict=True))
     with np.errstate(all="ignore"):

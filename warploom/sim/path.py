@@ -178,7 +178,7 @@ class _Told(Outline):
     def lines(
         self, region: Region, is_skeleton: bool = False, has_data: bool = False
     ) -> tuple[Line, ...]:
-        """The ops that are told, in one line behind the others."""
+        """The ops that are told, in one line after the others."""
         if region not in self._of_region:
             every = super().lines(region, is_skeleton)
             told = [line.op for line in every if _is_told(line.op) or _hands_on(line.op)]

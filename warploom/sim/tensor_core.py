@@ -7,7 +7,7 @@ One instruction computes d = c + a sum of k products in one piece, without an or
  2. Products are exact; a product's exponent is the sum of its operands' (it is not normalised).
  3. top = the largest of the nonzero products' exponents, that of c if it is not zero, and `floor`.
  4. Every product and c is cut, towards zero, to a multiple of 2^(top - kept), and all are added exactly.
- 5. The sum is written in the accumulator's format: cut towards zero to `fraction` bits behind the leading
+ 5. The sum is written in the accumulator's format: cut towards zero to `fraction` bits after the leading
     one (the others are 0), or rounded to nearest even.  Subnormals are kept, overflow is infinity, a zero
     is +0.
 

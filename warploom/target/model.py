@@ -24,11 +24,11 @@ Place = Literal["registers", "shared", "tensor memory"]
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How one instruction adds: k products at a time, `kept` bits behind the largest exponent's point, and a
+    """How one instruction adds: k products at a time, `kept` bits after the largest exponent's point, and a
     result of `fraction` bits (sim/tensor_core.py computes by it).
 
     accumulator: name of the dtype of c and d.  floor: with 25 bits kept, terms are never cut below 2^-158,
-    nine bits behind the smallest float32.  parts: the products of an instruction by their index modulo 4,
+    nine bits after the smallest float32.  parts: the products of an instruction by their index modulo 4,
     where it is several sums one after the other.  after: these sums begin at zero, and c is added to the last
     one as an FADD adds (IEEE float32).  through: the dtype that operands are converted to before they are
     read, in which subnormals of their own format may be normal numbers.  group: with scales, products that

@@ -80,7 +80,7 @@ atomicAdd atomicMax atomicMin atomicAnd atomicOr atomicXor atomicExch atomicCAS
 group warp_id smem memory i DEV THREADS
 lane warp thread leader replica stamp_at
 """
-# CUDA's functions on numbers, each for double and, with an f behind it, for float (CUDA math API).
+# CUDA's functions on numbers, each for double and, with an f after it, for float (CUDA math API).
 _MATH = """
 acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc
 erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod frexp hypot ilogb j0 j1

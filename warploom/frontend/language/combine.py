@@ -79,10 +79,10 @@ def _take(x: Value, row: Operand, axis: int) -> Value:
 
 @method
 def associative_scan(input: Any, axis: int, combine_fn: Combine, reverse: bool = False) -> Any:
-    """Each element combined with all in front of it along an axis (reverse: behind it).
+    """Each element combined with all before it along an axis (reverse: after it).
 
     input: a tile, or a tuple of tiles of one shape.  combine_fn: an associative kernel function of two
-    elements (a0, a1 …, b0, b1 … of a tuple, a in front of b), which gives one."""
+    elements (a0, a1 …, b0, b1 … of a tuple, a before b), which gives one."""
     parts, what = _tiles(input, "associative_scan"), "associative_scan"
     back, shape = static_bool(reverse, "reverse"), current().shape(parts[0])
     a = axis_of(axis, len(shape))
@@ -128,7 +128,7 @@ def _tiles(input: Any, what: str) -> tuple[Value, ...]:
 
 
 def _combined(fn: Combine, a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
-    """What the function makes of elements a in front of elements b, in the types of a."""
+    """What the function makes of elements a before elements b, in the types of a."""
     emitter = current()
     found = fn(*a, *b)
     results = found if isinstance(found, tuple) else (found,)

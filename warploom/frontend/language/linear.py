@@ -205,7 +205,7 @@ def cumprod(
 
 
 def scanned(x: Value, axis: Any, reverse: Any, fn: str) -> Value:
-    """Each element combined by fn with all before it along an axis; reverse: behind it."""
+    """Each element combined by fn with all before it along an axis; reverse: after it."""
     emitter = current()
     a = axis_of(axis, len(emitter.shape(x)))
     back = static_bool(reverse, "reverse")

@@ -126,7 +126,7 @@ def reduce_by(
 def scan_by(
     first: Tile, *rest: Tile, axis: int, combine: str, reverse: bool = False
 ) -> tuple[Type, ...]:
-    """Each element of several tiles combined with all in front of it along an axis (reverse: behind it); a
+    """Each element of several tiles combined with all before it along an axis (reverse: after it); a
     power of two lie along it.
 
     combine: as of `reduce_by`; associative.  The element in front is its first.

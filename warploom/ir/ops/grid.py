@@ -13,7 +13,7 @@ _PLACED = frozenset({Level.PLACED})
 @op(Family.WAIT, levels=_PLACED, effect=Effect.SYNC, runs=Runs.ALL)
 def grid_wait() -> None:
     """griddepcontrol.wait by every thread of the CTA, before `tasks`: the grids that this one was launched
-    behind are complete and their writes visible.  Nothing before it touches global memory."""
+    after are complete and their writes visible.  Nothing before it touches global memory."""
 
 
 @op(Family.SIGNAL, levels=_PLACED, effect=Effect.SYNC, runs=Runs.ALL)

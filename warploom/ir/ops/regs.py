@@ -7,7 +7,7 @@ from warploom.ir.core import HARDWARE, Effect, Family, Runs, Type, op, require
 
 @op(Family.REGISTERS, levels=HARDWARE, effect=Effect.SYNC)
 def hold(*values: Type) -> None:
-    """Order in the machine code: what follows stays behind the computation of these tiles and numbers.
+    """Order in the machine code: what follows stays after the computation of these tiles and numbers.
 
     The assembler may move a wgmma_wait up past arithmetic that doesn't need it (seen with ptxas 12.8, 13.0
     and NVRTC 13.5), so the place of a wait amid arithmetic that is to hide it is lost.  Emitted as a store

@@ -182,7 +182,7 @@ def elect(*, regions: tuple[Region, ...], synced: bool = False) -> None:
     """Its region is run by one thread of the replica, always the same one (thread 0 of its warp 0).
 
     TMA copies, expect-tx, bulk commits and waits stand inside.  Inside, every op counts for one thread.
-    synced: behind it the lanes of each warp meet (bar.warp.sync).
+    synced: after it the lanes of each warp meet (bar.warp.sync).
     """
     (body,) = regions
     require(not body.params and not body.yielded, "an elect region passes no values")

@@ -282,7 +282,7 @@ def reduce(
 
 @op(Family.COMBINE, axes=scanned)
 def scan(x: Tile, *, axis: int, fn: str, reverse: bool = False) -> Tile:
-    """Each element combined with all in front of it along an axis (reverse: behind it), by fn as of `reduce`.
+    """Each element combined with all before it along an axis (reverse: after it), by fn as of `reduce`.
 
     fn is taken to be associative: which elements are combined first is unspecified.
     """
@@ -467,8 +467,8 @@ def atomic(
     alone, whatever value is.
 
     sem: what it orders of the accesses of the thread that does it, for all threads of the GPU: 'release'
-    those before it, 'acquire' those behind it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and
-    "Release and Acquire Patterns"): a fence before it, behind it, both or none.  Of one number's, 'release'
+    those before it, 'acquire' those after it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and
+    "Release and Acquire Patterns"): a fence before it, after it, both or none.  Of one number's, 'release'
     orders all that the program wrote before it, unless it is the producer that does it, for all tasks.  run:
     as of `load`; each element is still combined by itself.
     """

@@ -1,6 +1,6 @@
 """Drops barriers between accesses of each thread to elements of its own, and those that order nothing.
 
-Order: behind assign_layouts, which says who holds which element, before allocate_shared, whose exchanges
+Order: after assign_layouts, which says who holds which element, before allocate_shared, whose exchanges
 count on the barriers that are left.
 Changes: 5 families: what is computed in place, or stored twice: attention, several products, rows.
 

@@ -117,7 +117,7 @@ class _Ordering:
         return cost
 
     def hoist(self, o: Op, least: int) -> int:
-        """Tries to put what an op doesn't need behind it."""
+        """Tries to put what an op doesn't need after it."""
         at = self.ops.index(o)
         before = self.ops[:at]
         fixed = [x for x in (*before, o) if x is o or not _is_movable(x)]
@@ -184,7 +184,7 @@ def _is_movable(o: Op) -> bool:
 
 
 def _may_pass(o: Op, other: Op) -> bool:
-    """May a movable op stand behind another one that doesn't read it?"""
+    """May a movable op stand after another one that doesn't read it?"""
     if o.kind.effect is Effect.NONE:
         return True
     acting = [x for x in other.all_ops if x.kind.acts]

@@ -8,7 +8,7 @@ In a uniform kernel the loads of a second loop are issued after the first one, i
 warp waits for another there: its rings have bytes of their own.  A barrier costs some tens of cycles and a
 program has few such places, so there is one wherever it lets another CTA onto the multiprocessor, and
 nowhere else.  A load comes after the wait for the last products of the loop before it, no later.  No fence is
-needed: slots that ordinary instructions read are released behind one.
+needed: slots that ordinary instructions read are released after one.
 
     before:  for …  { mbarrier_wait(%full_x); use(%x); mbarrier_arrive(%empty_x) }
              elect() do { tma_load(%y) }

@@ -5,8 +5,8 @@ Changes: products in clusters whose threads write to other CTAs, and integer pro
 
 A proxy fence orders what the thread did by ordinary accesses with engines (PTX ISA, "Async proxy"): of its
 own CTA's shared memory, unless threads of the program access that of other CTAs as well, which costs more.
-A register operand of integers goes to words where its wgmma is issued, behind the wgmma_fence in front of the
-group; register operands count as well (PTX ISA, "wgmma.fence"), so a fence stands behind the words.
+A register operand of integers goes to words where its wgmma is issued, after the wgmma_fence before the
+group; register operands count as well (PTX ISA, "wgmma.fence"), so a fence stands after the words.
 
     before:  wgmma(%codes, %b, %acc, %use)
              shared_store(%there, %x)

@@ -70,7 +70,7 @@ def _only_loads(func: Func) -> bool:
 
 
 def _after_loads(region: Region, at: int = 0) -> tuple[Region, int] | None:
-    """Behind which ops of a region, or of its only task, the first loads from op `at` on are on their way;
+    """After which ops of a region, or of its only task, the first loads from op `at` on are on their way;
     None where the threads do something else first."""
     waited: set[Value] = set()
     found = None

@@ -1,4 +1,4 @@
-"""Says where a warp's lanes meet, at arrivals and behind elects, and where phases part without a barrier.
+"""Says where a warp's lanes meet, at arrivals and after elects, and where phases part without a barrier.
 
 Order: PLACED → PLACED, after allocate_shared, whose aliases say which allocations are one.
 
@@ -7,7 +7,7 @@ by ordinary accesses.  A task has nothing to release if its ordinary instruction
 nor reach another CTA, and touch nothing that other tasks of its phase touch (or its own copies and products,
 where it waits for its own arrivals).  TMA and wgmma are waited for by each lane.
 
-Behind an elect whose thread waits, lanes meet unless it is the task's only one: else ptxas takes the warp for
+After an elect whose thread waits, lanes meet unless it is the task's only one: else ptxas takes the warp for
 diverged after the loop in there, and keeps ring slots and wgmma's descriptors in vector registers, with moves
 between the instructions.
 

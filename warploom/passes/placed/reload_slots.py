@@ -2,8 +2,9 @@
 
 Order: before assign_layouts, which finds a layout for each of the loads.  Scripts say themselves what they
 load.
-Changes: chunked linear attention of others: states that are summed up and multiplied, by a warp group too,
-decays that many small dots use.
+Changes: 3 families: chunked linear attention of others (gla/chunk and common/chunk_o of
+flash-linear-attention): states that are summed up and multiplied, by a warp group too, decays that many small
+dots use.
 
 before:  %h = shared_load(%slot)               after:  %h = shared_load(%slot)
          %s = reduce(mul(%h, %h))                      %s = reduce(mul(%h, %h))
@@ -157,7 +158,7 @@ class _Reload:
 
 
 def _is_passable(o: Op, given_back: Sequence[Op]) -> bool:
-    """May a load stand behind it?  given_back: what then stands behind it as well."""
+    """May a load stand after it?  given_back: what then stands after it as well."""
     acting = (x for x in o.all_ops if x.kind.acts)
     passable = _PASSABLE if given_back else _PASSABLE | _FILLING
     return o.kind not in control.LOOPS and all(x.kind in passable for x in acting)

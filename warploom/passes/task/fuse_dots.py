@@ -12,7 +12,7 @@ before:  %g, %u = for(…, %zero, %zero) do (%i, %g1, %u1) {   after:  %s = for(
                                                                      %g = slice_tile(%s);  %u = slice_tile(%s)
 
 The wide dot stands where the last of its dots stood and keeps the first one's id; what needs an earlier one's
-result comes behind it.  Sums that a loop carries and that are joined in it are carried as one.
+result comes after it.  Sums that a loop carries and that are joined in it are carried as one.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _joins_carried(body: Region) -> Op | None:
 
 
 def _carried_whole(o: Op, at: Sequence[int], b: Builder) -> Op:
-    """The loop with the values number `at` as one, in the first one's place; b builds in front of it."""
+    """The loop with the values number `at` as one, in the first one's place; b builds before it."""
     (body,) = o.regions
     first = min(at)
     dropped = set(at) - {first}

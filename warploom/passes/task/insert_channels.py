@@ -13,7 +13,7 @@ after:   producer_acquire(%ring, %slot, %phase) @{producer}
          consumer_release(%ring, %slot) @{consumer}
          %slot1, %phase1 = ring_next(%slot, %phase) {depth=3} @{consumer, producer}
 
-A number that the producer gets (from an atomic, say) is handed on in front of its first reader, and all tasks
+A number that the producer gets (from an atomic, say) is handed on before its first reader, and all tasks
 go on with what they took:
 
          %n = atomic(%p, %one) {fn="add"} @{producer}

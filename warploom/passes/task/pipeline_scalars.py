@@ -3,7 +3,7 @@ sinks its first use.
 
 The work between hides the atomic's latency.
 
-Order: after partition_tasks, before insert_channels, which hands a number on in front of its first reader.
+Order: after partition_tasks, before insert_channels, which hands a number on before its first reader.
 Changes: 3 families: products that draw their tiles, and the library's attention that does (where causal 0.92
 to 0.97 of the explicit kernel before the next tile's number came early, then 0.96 to 1.03:
 docs/log/2026-11-21-attention-dynamic-tiles.md); schedulers of that kind.
@@ -11,10 +11,10 @@ docs/log/2026-11-21-attention-dynamic-tiles.md); schedulers of that kind.
 before:  while …: { loads; dots; store; %n = atomic(…) @{producer};  %t = add(%n, %grid);  yield(%t) }
 after:   while …: { %n = atomic(…) @{producer};  loads; dots; %t = add(%n, %grid); store;  yield(%t) }
 
-An atomic whose result crosses moves up in its block, behind its operands and behind the accesses to memory
+An atomic whose result crosses moves up in its block, after its operands and after the accesses to memory
 that come before it in its task; never out of a loop or an if, so nothing is claimed earlier than one
 iteration ahead.  What observes memory (a volatile load) stays where it is written.  Arithmetic on numbers
-that cross, and what the user promises of them (assume), comes behind the last op that fills a ring: the
+that cross, and what the user promises of them (assume), comes after the last op that fills a ring: the
 producer hands the number on when it has asked for all that the iteration needs, and what ends the iteration
 hides its latency.
 """
@@ -58,7 +58,7 @@ def _early(ops: list[Op], crossing: set[str]) -> list[Op]:
 
 
 def _may_pass(o: Op, before: Op) -> bool:
-    """May o come before the op that stands in front of it?"""
+    """May o come before the op that stands before it?"""
     if set(o.operands) & set(before.results):
         return False
     return all(_is_apart(x) for x in before.all_ops if x.tasks & o.tasks)
@@ -71,7 +71,7 @@ def _is_apart(o: Op) -> bool:
 
 
 def _behind_loads(ops: list[Op], crossing: set[str], items: set[str]) -> list[Op]:
-    """Arithmetic on numbers that cross stands behind the last op that fills a ring, or where it is needed
+    """Arithmetic on numbers that cross stands after the last op that fills a ring, or where it is needed
     before."""
     filling = [i for i, o in enumerate(ops) if any(x.id in items for x in o.all_ops)]
     last = max(filling, default=-1)
@@ -99,7 +99,7 @@ def _behind_loads(ops: list[Op], crossing: set[str], items: set[str]) -> list[Op
             out.append(o)
     out += waiting
     rest: list[Op] = []
-    late: set[Value] = set()  # made behind that place
+    late: set[Value] = set()  # made after that place
     for o in ops[last + 1 :]:
         if _follows(o, numbers) and late.isdisjoint(o.operands):
             numbers.update(o.results)

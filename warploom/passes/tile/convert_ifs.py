@@ -1,11 +1,11 @@
 """Turns small ifs in loops of kernels without dots into masked loads and selections.
 
-Order: at TILE behind recover_boxes, whose masks are comparisons of places, before the choice of a schedule,
+Order: at TILE after recover_boxes, whose masks are comparisons of places, before the choice of a schedule,
 so that loads of the loop stand in one block: what runs ahead, and in what order, is decided by blocks.
 Changes: 3 families: recurrences that load a value of the step before where there is one, of sequences one
 after the other as well; returns of episodes, which take that of the step after.
 
-A branch parts what could be on its way together: what the loop loads in front of it arrives before the load
+A branch parts what could be on its way together: what the loop loads before it arrives before the load
 inside is issued, and the recurrence waits for memory twice a step.  In a loop that loads and acts on nothing
 (the first step of a mean and a variance is an arm of its own) it parts the loads of one step from the next
 one's.

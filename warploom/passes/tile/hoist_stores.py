@@ -1,11 +1,11 @@
 """Hoists stores of a kernel without dots before reductions that they don't need.
 
-Order: at TILE behind convert_ifs, before the choice of a schedule.
+Order: at TILE after convert_ifs, before the choice of a schedule.
 Changes: 3 families: losses that store each element's part and add them up, norms of sums that are kept,
 gradients of norms.
 
-Behind a reduction across warps all threads have met, and then all store at once, while nothing is computed.
-In front of it each warp stores what it has while others compute.
+After a reduction across warps all threads have met, and then all store at once, while nothing is computed.
+Before it each warp stores what it has while others compute.
 
     before:  %s = reduce(%x)                after:   %p = addptr(%out, %c)
              %p = addptr(%out, %c)                   store(%p, %x, %m)

@@ -190,7 +190,7 @@ class _Rewriter:
 
     def view(self, box: Box, o: Op, b: Builder) -> Value:
         """The view of access o, made once before the top-level op that holds the first access to it, or
-        (where it is computed from what a loop or an if inside makes) in front of o."""
+        (where it is computed from what a loop or an if inside makes) before o."""
         key = (box.base, box.shift, box.extents, box.strides)
         if key in self.views:
             view = self.views[key]

@@ -1,7 +1,7 @@
 """Splits the programs of the last wave where that does not fill the chip (Stream-K, of one wave).
 
 Order: at TILE, after recover_boxes and before the schedule is chosen, like split_reduction.
-Changes: products of some waves and long K (`split_k="last_wave"`).
+Changes: 5 families: products of some waves and long K (`split_k="last_wave"`).
 
 The grid of P programs becomes one of CTAs (`func.attrs["grid"]`); the sizes of the programs' grid, and memory
 where parts meet, are parameters after those of the caller (`attrs["programs"]`, `attrs["workspaces"]`):

@@ -14,10 +14,10 @@ before (in a loop):                        after:
   %n = add(%a, %r)                           %a0 = add(%a, %p0)
   yield(%n)                                  %p1 = slice_tile(%p) {offset=(0, 8), shape=(64, 8)}
                                              %a1 = add(%a0, %p1);  …;  %n = add(…)
-                                             yield(%n);  behind the loop: reduce(%sum) {axis=1, fn="add"}
+                                             yield(%n);  after the loop: reduce(%sum) {axis=1, fn="add"}
 
 One after the other, so that sums keep pace with what they add up: of a tree the assembler computes the leaves
-first, and nothing stays behind the wait that is to stand amid them (mma_wait).
+first, and nothing stays after the wait that is to stand amid them (mma_wait).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _state(r: Region, t: Task, roots: dict[Value, Op]) -> list[dict[Op, Mark]]:
 
 
 def _guards(r: Region, most: int | None = None) -> Iterator[tuple[Op | None, Op, int]]:
-    """The barriers in loops behind which shared memory is written, each with the wait for stores ahead of it,
+    """The barriers in loops after which shared memory is written, each with the wait for stores ahead of it,
     if there is one, and the groups of stores that its loop closes but one."""
     for i, o in enumerate(r.ops):
         if most is not None and _meets(o) and _writes(r.ops[i + 1 :]):

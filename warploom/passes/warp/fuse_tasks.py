@@ -19,7 +19,7 @@ loop has no more iterations than its rings have slots, all its loads come before
 
 Where copies complete by group, an iteration begins with the one wait for all that it reads, and each
 iteration of the loads is one group, empty where there is nothing left to load: so the group that an iteration
-waits for always has as many behind it.
+waits for always has as many after it.
 
     for k in first depth-1:   if in range: loads(k);  cp_async_commit()
     for k:                    cp_async_wait() {pending=depth-2};  group_sync()
@@ -265,7 +265,7 @@ class _LoadsAhead(PipelinedLoop):
 
 
 def _without_groups(ops: Sequence[Op]) -> list[Op]:
-    """Without commits of groups, and waits for them with the barrier behind each."""
+    """Without commits of groups, and waits for them with the barrier after each."""
     found: list[Op] = []
     for before, o in zip((None, *ops), ops, strict=False):
         waited = before is not None and engines.WAITED.get(before.kind) == "copies"

@@ -11,7 +11,7 @@ before (in a loop):                          after:
   %next = wgmma_wait(%f) {pending=0}           wgmma_wait() {pending=1}
   mbarrier_arrive(%empty, %slot)               if(%started) { mbarrier_arrive(%empty, %previous) }
   yield(%next)                                 yield(%f, %slot)
-                                             and behind the loop the wait for all, the last release
+                                             and after the loop the wait for all, the last release
 
 The accumulator is carried as InFlight.  Where it starts as a constant zero it starts as `no_acc`, and
 the first wgmma ignores it; after zero iterations a select gives the zeros.
@@ -57,7 +57,7 @@ class InFlightLoop(PipelinedLoop):
 
     def carried_in_flight(self, o: Op, dots: Dots) -> Region:
         """The body without what brings sums into registers, with a wait for the wgmmas of the iteration
-        before behind the last one."""
+        before after the last one."""
         (old,) = o.regions
         params, ends = list(old.params), list(old.yielded)
         acc: dict[Op, tuple[Value, bool]] = {}  # wgmma -> accumulator, ignored at first

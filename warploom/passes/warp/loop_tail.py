@@ -1,4 +1,4 @@
-"""What stands behind an overlapped loop and need not wait for the end of its last stage (part of
+"""What stands after an overlapped loop and need not wait for the end of its last stage (part of
 expand_pipeline).
 
     before:  acc, total = if(runs) { …; acc = wgmma(…); wgmma_wait; yield }
@@ -13,7 +13,7 @@ expand_pipeline).
              }
              shared_store(acc * %r)               the other arm does all but the dots as well
 
-A number that stands behind the loop was handed on behind the last load that the loop waits for, so it does
+A number that stands after the loop was handed on after the last load that the loop waits for, so it does
 not wait for what the last dots still read.
 """
 
@@ -32,8 +32,8 @@ from warploom.passes.warp.skip_idle import REST
 
 @dataclass(frozen=True)
 class Tail:
-    """releases: what moves in front of the last late dots; under: what moves in front of their end, both in
-    order; gives: results of those that others read; rest: what stays behind the loop."""
+    """releases: what moves before the last late dots; under: what moves before their end, both in
+    order; gives: results of those that others read; rest: what stays after the loop."""
 
     releases: tuple[Op, ...] = ()
     under: tuple[Op, ...] = ()
@@ -56,14 +56,14 @@ class Tail:
         waits, follows = set(late), set(early)
         made: dict[Value, Op] = {}
         numbers = _numbers(behind)
-        held: set[Value] = set()  # slots that are still read behind the loop
+        held: set[Value] = set()  # slots that are still read after the loop
         releases: list[Op] = []
         roots: list[Op] = []
         in_order = True
         last: Op | None = None
         for o in behind[:-1]:
             if o.id.endswith(REST):
-                # The producer hands numbers on when these slots are free: they come behind.
+                # The producer hands numbers on when these slots are free: they come after.
                 waits.update(o.results)
                 held.update(slots(o))
                 numbers = set()
@@ -106,7 +106,7 @@ class Tail:
 
 
 def _numbers(behind: Sequence[Op]) -> set[Op]:
-    """Of the ops behind a loop those that take numbers: wait, read, release, and the user's promises."""
+    """Of the ops after a loop those that take numbers: wait, read, release, and the user's promises."""
     slots = {o.result: o.operands[1] for o in behind if o.kind is smem.shared_slot}
     gets = [o for o in behind if o.kind is smem.shared_get and o.operands[0] in slots]
     at = {slots[o.operands[0]] for o in gets}

@@ -108,7 +108,7 @@ class Ring:
 def declare(
     func: Func, schedule: Schedule, target: Target, structure: Structure, top: Builder
 ) -> dict[Value, Ring]:
-    """Declares every channel of tiles of the function in front of the tasks."""
+    """Declares every channel of tiles of the function before the tasks."""
     declarations = _Declarations(schedule, Accesses(func, target), top)
     return {
         o.result: declarations.ring(o)
@@ -234,7 +234,7 @@ def _part(shape: tuple[int, ...], axis: int | None, ctas: int) -> tuple[int, ...
 
 
 def _walks_rows(accesses: Accesses, fill: Op, t: Tile, inner: int) -> bool:
-    """Does this program soon read what lies behind a box's row in memory?  Then the L2 may fetch 256 bytes
+    """Does this program soon read what lies after a box's row in memory?  Then the L2 may fetch 256 bytes
     at once; else half of that would be another program's (measured:
     docs/log/2026-11-21-dependent-launches.md)."""
     if t.shape[inner] * t.dtype.bytes >= 256:

@@ -40,7 +40,7 @@ class NumberRing:
 
 
 def declare(schedule: Schedule, structure: Structure, top: Builder) -> dict[Value, NumberRing]:
-    """Declares every channel of numbers in front of the tasks, behind those of tiles."""
+    """Declares every channel of numbers before the tasks, after those of tiles."""
     names = {o.attrs["name"] for o in top.ops if "name" in o.attrs}
     channels = [o for o in structure.ops if o.kind is task.channel and "number" in o.attrs["via"]]
     return {o.result: _declare(o, schedule, names, top) for o in channels}

@@ -39,7 +39,7 @@ class Meeting:
 
 
 def declare(func: Func, schedule: Schedule, top: Builder) -> Mapping[Op, Meeting]:
-    """What each sum of the function needs, in front of the tasks: in CTA 0 a slot for the part of each other
+    """What each sum of the function needs, before the tasks: in CTA 0 a slot for the part of each other
     CTA and replica."""
     sums = func.body.by_kind.get(cluster.cluster_sum, [])
     if not sums:

@@ -1,7 +1,7 @@
 """Where the wait for late dots stands amid the arithmetic that hides them (part of expand_pipeline).
 
 The largest tile that goes through the special function units is cut into columns: the first, and what reads
-no others (sums that go from column to column), are computed before the wait; the rest behind it.
+no others (sums that go from column to column), are computed before the wait; the rest after it.
 
 before:                               after:
   %x = sub(%s, %max);  %p = exp2(%x)    %x0 = sub(slice(%s), %max0);  %p0 = exp2(%x0)
@@ -34,7 +34,7 @@ def place_wait(b: Builder, start: int, wait: int, behind: int, eighths: int) -> 
 
 
 class _Cut:
-    """Tile `x` (made by `ops`, which nothing else reads) cut behind `columns`."""
+    """Tile `x` (made by `ops`, which nothing else reads) cut after `columns`."""
 
     def __init__(self, under: list[Op], x: Op, columns: int, later: list[Op]) -> None:
         self.x, self.columns = x, columns

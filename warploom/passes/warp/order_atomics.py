@@ -6,7 +6,7 @@ values nobody reads.
 
 Who reads no result can't tell whose value was met, so nothing is acquired (PTX ISA, "Release and Acquire
 Patterns").  One number's atomic is done by one thread: what the other lanes did before is released, and what
-they do behind is ordered, where a barrier stands between (PTX ISA, "Causality order").
+they do afterwards is ordered, where a barrier stands between (PTX ISA, "Causality order").
 
     before:  %n = atomic(%p, %one) {fn="add", sem="acq_rel"}      by a lone warp that reads %n
              %m = atomic(%q, %one) {fn="add", sem="acq_rel"}      nobody reads %m

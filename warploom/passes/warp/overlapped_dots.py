@@ -17,7 +17,7 @@ is waited for.
 
 - A ring's slot is waited for in the stage that reads it first and released in the one that reads it last; a
   slot that stage 1 reads, too, is carried to the next iteration.
-- What the late dots read from registers stays untouched until their wait, so its next value is made behind
+- What the late dots read from registers stays untouched until their wait, so its next value is made after
   it.
 - The place of the wait (`eighths`) counts columns of the largest tile that goes through the special function
   units: so many eighths of it are computed before the wait, and `hold` keeps the assembler from moving
@@ -56,7 +56,7 @@ Cuts = Sequence[tuple[Value, Arms]]
 class _Ring:
     """What the body does with one slot: by the value that is its index."""
 
-    waits: list[Op] = field(default_factory=list)  # and fences behind them
+    waits: list[Op] = field(default_factory=list)  # and fences after them
     readers: list[Op] = field(default_factory=list)
     releases: list[Op] = field(default_factory=list)
     steps: list[Op] = field(default_factory=list)
@@ -101,7 +101,7 @@ class ConsumerLoop(RingLoop):
     def order_of_effects(self) -> dict[Op, set[Op]]:
         """What the protocol orders: slot by slot wait, reads, release; other effects as they stand."""
         self.rings: dict[Value, _Ring] = {}
-        attached: list[Op] = []  # fences in front of what they belong to
+        attached: list[Op] = []  # fences before what they belong to
         last_wait: _Ring | None = None
         for o in self.ops:
             if o.kind is mbarrier.mbarrier_wait:
@@ -176,7 +176,7 @@ class ConsumerLoop(RingLoop):
 
     def sections(self) -> tuple[list[Op], ...]:
         """One iteration: what issues the early dots, what issues the late ones, what runs under them, their
-        end, and what has to stand behind it."""
+        end, and what has to stand after it."""
         dots = [o for o in self.ops if mma.is_issued(o)]
         by_stage = [self.in_stage(0), self.in_stage(1)]
         first = self.closure(o for o in dots if self.stage[o] == 0)
@@ -220,7 +220,7 @@ class ConsumerLoop(RingLoop):
         return state
 
     def cuts(self, first: Copy) -> Cuts:
-        """Where the loop is cut, at split points of stage 0.  first: the first iteration's copy, behind
+        """Where the loop is cut, at split points of stage 0.  first: the first iteration's copy, after
         which scalars of the loop's own are known."""
         named = (o for o in self.ops if self.plan.split and o.id == self.plan.split)
         o = next((o for o in named if self.stage[o] == 0), None)
@@ -261,7 +261,7 @@ class ConsumerLoop(RingLoop):
 
     def inside(self, point: SplitPoint) -> bool:
         """Does the branch surely change its way before the loop's end?  One does that compares the end itself
-        with what lies ahead of the index (nothing wraps: the end is behind a start that is not negative)."""
+        with what lies ahead of the index (nothing wraps: the end is after a start that is not negative)."""
         lo, hi = self.loop.operands[:2]
         start, ahead = (
             build.constant_of(self.outer.get(v)) if v is not None else None

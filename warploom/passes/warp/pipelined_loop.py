@@ -48,7 +48,7 @@ class PipelinedLoop(ABC):
     and reads; delayed: values of stage 0 that stage 1 reads `distance` iterations later.  The new loop
     carries these, delayed ones for each iteration in flight.
 
-    tail: what stands behind the loop and runs in its epilogue."""
+    tail: what stands after the loop and runs in its epilogue."""
 
     remade: frozenset[OpKind] = frozenset()
     implied: frozenset[OpKind] = frozenset()
@@ -147,7 +147,7 @@ class PipelinedLoop(ABC):
         return (*ends, *(env[v] for v in self.tail.gives))
 
     def prologue(self, b: Builder, index: Value, init: Sequence[Value]) -> Copy:
-        """Writes stage 0 of an iteration in front of the loop."""
+        """Writes stage 0 of an iteration before the loop."""
         copy = self.copy(b, dict(zip(self.old.params, (index, *init), strict=True)))
         copy.write(self.in_stage(0))
         return copy
@@ -162,7 +162,7 @@ class PipelinedLoop(ABC):
         last.write(self.in_stage(1))
 
     def new_loop(self, b: Builder, bounds: Bounds, state: Values) -> Values:
-        """The new loop.  state: what it carries; gives the same behind it."""
+        """The new loop.  state: what it carries; gives the same after it."""
         results = build.for_(b, bounds, state, self.body, iv=self.index.hint, hints=self.hints)
         loop = b.ops[-1]
         b.ops[-1] = loop.with_(id=self.loop.id, attrs=dict(self.loop.attrs))

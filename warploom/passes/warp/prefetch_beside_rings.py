@@ -1,8 +1,9 @@
 """Loads of a lone warp's loop of dots that no ring brings: in registers an iteration ahead of their use.
 
-Order: behind fuse_tasks, which finds loops in both copies of a kernel by their ids.  Which loads says the
+Order: after fuse_tasks, which finds loops in both copies of a kernel by their ids.  Which loads says the
 schedule (`Schedule.pipelines`, beside_rings); how they are written, prefetched_loads.py.
-Changes: states of linear attention with one warp: the gates and decays of a chunk.
+Changes: 3 families: states of linear attention with one warp, the gates and decays of a chunk; scaled
+products.
 
 before:  for(%lo, %hi, …) do (%i, %sum)        after:  if(lt(%lo, %hi)) do {
            %g = load_box(%v, %i)                         %first = load_box(%v, %lo)

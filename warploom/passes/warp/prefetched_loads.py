@@ -12,11 +12,11 @@ before:  for %i in %lo … %hi:       after, one iteration ahead:
                                           yield(%next)
                                       }
 
-There is no epilogue: the last iterations load once more what they have, from the L1, as behind a branch
+There is no epilogue: the last iterations load once more what they have, from the L1, as after a branch
 around a load its registers would have to be those of the other arm.
 
 Two iterations ahead the elements of three are held.  What is on its way must not be moved, as a move waits
-for it: the loop's body is written three times, for iterations i, i + 1 and i + 2; behind the loop twice more,
+for it: the loop's body is written three times, for iterations i, i + 1 and i + 2; after the loop twice more,
 for what is left.
 """
 
@@ -87,7 +87,7 @@ class PrefetchedLoop(PipelinedLoop):
         return own
 
     def row(self, b: Builder, index: Value, init: Sequence[Value]) -> Values:
-        """What the loads give for an iteration in front of the loop."""
+        """What the loads give for an iteration before the loop."""
         first = self.prologue(b, index, init)
         return tuple(map(first.get, self.delayed))
 

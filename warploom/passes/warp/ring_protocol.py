@@ -182,7 +182,7 @@ def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
 
 
 def release(b: Builder, ring: Ring, slot: Value) -> None:
-    """consumer_release, in front of what was computed since something last read memory: the adding up of a
+    """consumer_release, before what was computed since something last read memory: the adding up of a
     promoted sum need not keep the slot."""
     at = len(b.ops)
     while at and _only_computes(b.ops[at - 1]) and slot not in b.ops[at - 1].results:

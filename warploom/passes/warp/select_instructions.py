@@ -180,7 +180,7 @@ def store(
     With n > 2 buffers, the wait in chunk j leaves n - 2 of the latest stores unread, so that the buffer of
     chunk j + 1 (last used by chunk j + 1 - n) is free when the barrier is over.  Chunks of one store use
     the buffers in turn and are a multiple of them, so this holds across tiles as well.  With fewer, that
-    wait would be for the store just issued: a round is filled together, behind a wait for the one before.
+    wait would be for the store just issued: a round is filled together, after a wait for the one before.
     """
     shape = shape_of(value.type)
     rows, columns = staging.chunk

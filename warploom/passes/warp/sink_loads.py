@@ -2,7 +2,8 @@
 
 Order: when barriers and guards are where they stay, before assign_layouts.  Which loads says the schedule
 (`Schedule.held_loads`, ids).
-Changes: backward kernels of linear attention, which load two states in float32 and multiply them in bfloat16.
+Changes: 2 families: backward kernels of linear attention, which load two states in float32 and multiply them
+in bfloat16 (common/chunk_o of flash-linear-attention).
 
 before:  %x = load_box(%v, …)           after:  %x = load_box(%v, …)
          %y = load_box(%w, …)                   shared_store(%a, cast(%x))

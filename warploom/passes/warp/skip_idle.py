@@ -30,7 +30,7 @@ from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, dtype_of
 from warploom.schedule.model import IdlePlan
 
-REST = ".rest"  # behind the id of a loop: what is left of it for a group that has left it
+REST = ".rest"  # after the id of a loop: what is left of it for a group that has left it
 _PROTOCOL = frozenset((mbarrier.mbarrier_wait, mbarrier.mbarrier_arrive, task.ring_next))
 
 

@@ -13,7 +13,7 @@ before:  for … (tiles) {                   after:  for … (tiles) {
                                                      named_barrier(%next) {arrive=true}   pass it on
          }                                         }
 
-The turn is taken before the wait: the assembler keeps arithmetic behind a wait, not behind a named barrier.
+The turn is taken before the wait: the assembler keeps arithmetic after a wait, not after a named barrier.
 A group that has left the main loop (skip_idle.py) takes it when it has given back what others wait for.
 """
 

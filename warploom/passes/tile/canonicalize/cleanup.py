@@ -160,7 +160,7 @@ def _hoist(region: Region) -> Region:
 
 
 def _varying(region: Region, moved: list[Op]) -> Region:
-    """A loop's region without what goes in front of the loop, to `moved`."""
+    """A loop's region without what goes before the loop, to `moved`."""
     inside: set[Value] = set(region.params)
     kept: list[Op] = []
     for o in region.ops:

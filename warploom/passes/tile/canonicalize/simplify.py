@@ -365,7 +365,7 @@ class Simplifier:
         """A `while` that counts in equal steps up or down to what it doesn't change is a `for`.
 
         That one has no need to be tested: its trip count is known before it starts.  What counts stays
-        carried, for those who read it behind the loop."""
+        carried, for those who read it after the loop."""
         condition, body = o.regions
         test, carried = condition.ops[0], condition.params
         if len(condition.ops) != 2 or condition.yielded != (*test.results, *carried):
