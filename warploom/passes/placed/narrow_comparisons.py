@@ -7,7 +7,7 @@ Changes: none of the library's; kernels whose programs count places in 64 bits.
 Where a program's index is 64 bits wide, each comparison of a causal mask or of a range takes two instructions
 and the numbers two registers each, though all but one scalar of either side are small.
 
-    before:  %p = add(splat(%first), cast(%i))          i64, %i: arange(0, 64) of i32
+    before:  %p, places of i64: %first and the numbers %i of i32 from it on
              %a = gt(expand_dims(%p), expand_dims(%p))     rows, columns
              %b = lt(%p, splat(%n))
     after:   %a = gt(expand_dims(%i), expand_dims(%i))
