@@ -382,18 +382,21 @@ def test_every_thread_waits_for_earlier_grids_before_it_touches_global_memory(te
 @pytest.mark.parametrize("size", [(7, 1, 1), (3, 4, 2), (1, 2, 5), (2**31 - 1, 65535, 2)])
 def test_the_last_programs_of_a_grid_are_counted_from_its_end(size: tuple[int, int, int]) -> None:
     prelude = (Path(host.__file__).parent / "prelude" / "barriers.cuh").read_text()
-    formula = re.search(r"const u32 left = (.*);", prelude)
-    assert formula
+    steps = re.findall(r"if \(AXES > (\d)\) left = (.*);", prelude)
+    assert [int(axis) for axis, _ in steps] == [2, 1, 0]
     x, y, z = size
 
-    def left(i: int) -> int:
+    def left(i: int, axes: int = 3) -> int:
         at = SimpleNamespace(x=i % x, y=i // x % y, z=i // x // y)
-        grid = SimpleNamespace(x=x, y=y, z=z)
-        return int(eval(formula[1], {"gridDim": grid, "blockIdx": at})) % 2**32
+        known = {"gridDim": SimpleNamespace(x=x, y=y, z=z), "blockIdx": at, "left": 1}
+        for axis, formula in steps:
+            known["left"] = eval(formula, known) if axes > int(axis) else known["left"]
+        return int(known["left"]) % 2**32
 
     programs = x * y * z
     for i in range(max(0, programs - 1000), programs):
         assert left(i) == programs - i
+        assert left(i, 1) == x - i % x and left(i, 2) == x * y - i % (x * y)
 
 
 def test_the_start_that_needs_no_data_comes_before_the_wait() -> None:

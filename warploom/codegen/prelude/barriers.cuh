@@ -26,9 +26,10 @@ template <int N> DEV void registers_inc() { asm volatile("setmaxnreg.inc.sync.al
 DEV void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 template <int LAST, int AXES = 3> DEV void grid_release() {
-  u32 left = AXES == 3 ? (gridDim.z - blockIdx.z) * gridDim.y : AXES == 2 ? gridDim.y : 1;
-  if (AXES > 1) left -= blockIdx.y;
-  left = left * gridDim.x - blockIdx.x;
+  u32 left = 1;
+  if (AXES > 2) left = gridDim.z - blockIdx.z;
+  if (AXES > 1) left = left * gridDim.y - blockIdx.y;
+  if (AXES > 0) left = left * gridDim.x - blockIdx.x;
   if (left <= LAST) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
