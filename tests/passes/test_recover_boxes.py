@@ -178,3 +178,40 @@ def test_a_loop_with_a_step_advances_its_pointer() -> None:
     oracle.run(out, [x, after, 77, 1], (1,))
     np.testing.assert_array_equal(before, after)
     assert before.sum() == x.sum()
+
+
+def test_what_counts_down_begins_at_the_end() -> None:
+    """for i in range(0, n): row pid·n + n - 1 - i: no start is negative, so there is a box."""
+    func = parse_func(
+        HEAD
+        + """
+  %c0 = const() {value=0, dtype=i32} : i32
+  %c1 = const() {value=1, dtype=i32} : i32
+  %c64 = const() {value=64, dtype=i32} : i32
+  %z = const() {value=0.0, dtype=f32} : f32
+  %zt = splat(%z) {shape=(32,)} : tile<32xf32>
+  %first = mul(%pid, %n) : i32
+  %last = sub(%n, %c1) : i32
+  %v = for(%c0, %n, %c1, %zt) : tile<32xf32> do (%i: i32, %sum: tile<32xf32>) {
+    %back = sub(%last, %i) : i32
+    %row = add(%first, %back) : i32
+    %at = mul(%row, %c64) : i32
+    %ats = splat(%at) {shape=(32,)} : tile<32xi32>
+    %places = add(%ats, %ar) : tile<32xi32>
+    %p = addptr(%xt, %places) : tile<32xptr<f32>>
+    %x1 = load(%p) : tile<32xf32>
+    %double = add(%sum, %sum) : tile<32xf32>
+    %sum1 = add(%double, %x1) : tile<32xf32>
+    yield(%sum1)
+  }"""
+        + TAIL
+    )
+    out = structured(func)
+    assert kinds(out).count("load_box") == 1
+    assert all(o.operands[0] is out.params[0] for o in views(out)[:1])  # nothing before the array
+    x = np.arange(3 * 5 * 64, dtype=np.float32)
+    before, after = np.zeros(32, np.float32), np.zeros(32, np.float32)
+    oracle.run(func, [x, before, 5, 1], (3,))
+    oracle.run(out, [x, after, 5, 1], (3,))
+    np.testing.assert_array_equal(before, after)
+    assert before.any()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from warploom.analysis.affine_tiles import Affine, AffineTiles, Bound
 from warploom.analysis.data_split import result_axis
+from warploom.analysis.facts import facts_of
 from warploom.ir.core import Family, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
@@ -118,8 +119,9 @@ class _Corner:
                 )
             )
             quotient, left = moving.divide(self.strides[d])
-            self.starts[d] = self.starts[d] + quotient
-            self.rest = left + fixed
+            start = self.starts[d] + quotient
+            end = _fallen(self.an, start)
+            self.starts[d], self.rest = start + end, left + fixed - end * self.strides[d]
         extra, self.rest = extra_axes(self.an, self.rest)
         axes = len(extra) + len(self.strides)
         if axes > MAX_RANK:
@@ -210,7 +212,7 @@ def extra_axes(an: AffineTiles, offset: Poly) -> tuple[list[tuple[Poly, Poly]], 
     """([(stride, start)] of the axes that explain what varies in `offset`, the invariant rest).
 
     Each term is what is known at launch (the stride) times what varies (the start): a batch's index,
-    an attention head's."""
+    an attention head's.  What counts down begins at the loop's end, so that no start is negative."""
     found: dict[Monomial, dict[Monomial, int]] = {}
     rest: dict[Monomial, int] = {}
     for m, c in offset.terms.items():
@@ -219,12 +221,30 @@ def extra_axes(an: AffineTiles, offset: Poly) -> tuple[list[tuple[Poly, Poly]], 
             found.setdefault(tuple(x for x in m if x in an.invariant), {})[moving] = c
         else:
             rest[m] = c
-    axes = []
+    axes, fixed = [], Poly(rest)
     for m, starts in found.items():
         unit = math.gcd(*starts.values())
-        start = Poly({s: c // unit for s, c in starts.items()})
-        axes.append((Poly({m: unit}), start))
-    return axes, Poly(rest)
+        stride, start = Poly({m: unit}), Poly({s: c // unit for s, c in starts.items()})
+        end = _fallen(an, start)
+        axes.append((stride, start + end))
+        fixed = fixed - end * stride
+    return axes, fixed
+
+
+def _fallen(an: AffineTiles, start: Poly) -> Poly:
+    """What a start that may be negative lacks in the last iteration of loops that lower it, whose ends are
+    known at launch."""
+    total, scope = Poly(), facts_of(an.func).scope
+    assert scope is not None
+    if an.nonnegative(start):
+        return total
+    for m, c in start.terms.items():
+        at = m[0] if len(m) == 1 and c < 0 else None
+        loop = scope.indices.get(at) if isinstance(at, Value) else None
+        stop = an.of(loop.operands[1]) if loop is not None else None
+        if stop is not None and all(a in an.invariant for a in stop.start.atoms()):
+            total = total - Poly.const(c) * (stop.start - Poly.const(1))
+    return total
 
 
 def _only_used_below(an: AffineTiles, loaded: Value, bound: Bound) -> bool:
