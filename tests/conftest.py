@@ -114,8 +114,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _own_environment() -> Iterator[None]:
     """What a command line sets for its process it does not set for the next test."""
-    before = dict(os.environ)
+    before = dict(os.environ._data)  # type: ignore[attr-defined]  # as bytes: a hundredth of the time
     yield
-    if dict(os.environ) != before:
+    if os.environ._data != before:  # type: ignore[attr-defined]
         os.environ.clear()
-        os.environ.update(before)
+        os.environb.update(before)
