@@ -59,6 +59,12 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def blocks(node: ast.AST) -> list[ast.AST]:
+    """The statements inside a statement, and what holds more of them; an expression imports nothing."""
+    lists = (getattr(node, name, ()) for name in ("body", "handlers", "orelse", "finalbody", "cases"))
+    return [x for each in lists if isinstance(each, list) for x in each]
+
+
 @cache
 def imports(path: Path) -> list[tuple[str, int, bool]]:
     """(dotted name, line, at module level) of everything that a file imports when it runs."""
@@ -76,7 +82,7 @@ def imports(path: Path) -> list[tuple[str, int, bool]]:
                 names = [f"warploom.{a.name}" for a in node.names]
             found.extend((name, node.lineno, at_top) for name in names)
         inside = at_top and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for child in ast.iter_child_nodes(node):
+        for child in blocks(node):
             visit(child, inside)
 
     visit(parsed(path), True)
@@ -100,6 +106,7 @@ def violations(part: str, path: Path, root: Path = ROOT.parent) -> list[str]:
     return bad
 
 
+@cache
 def known_parts() -> set[str]:
     return {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()} - {"__init__"}
 
@@ -186,7 +193,9 @@ def needs(*folders: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, path in paths.items():
         asked = set()
-        for node in ast.walk(parsed(path)):
+        nodes: list[ast.AST] = [parsed(path)]
+        for node in nodes:  # which grows on the way
+            nodes += blocks(node)
             if isinstance(node, ast.Import):
                 asked |= {a.name for a in node.names}
             elif isinstance(node, ast.ImportFrom):
