@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.examples import examples
+from tests.kept import evict, keep_bytecode, restore_bytecode
 from tests.pairwise import part
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ os.environ["WARPLOOM_CACHE"] = "off"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(
+        config, "workerinput"
+    ):  # once, before the workers, and before the package is imported
+        restore_bytecode()
     from tests import nvrtc_cache
 
     gc.disable()  # a third of collection went to garbage collections, of trees that are needed to the end
@@ -56,9 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     gc.freeze()  # pytest collects garbage twice before it ends, which took each worker some seconds
     if not hasattr(session.config, "workerinput"):  # once, after the workers
-        from tests import nvrtc_cache
-
-        nvrtc_cache.evict()
+        keep_bytecode()
+        evict()
 
 
 def no_nvrtc(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:

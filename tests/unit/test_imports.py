@@ -61,7 +61,9 @@ def parsed(path: Path) -> ast.Module:
 
 def blocks(node: ast.AST) -> list[ast.AST]:
     """The statements inside a statement, and what holds more of them; an expression imports nothing."""
-    lists = (getattr(node, name, ()) for name in ("body", "handlers", "orelse", "finalbody", "cases"))
+    lists = (
+        getattr(node, name, ()) for name in ("body", "handlers", "orelse", "finalbody", "cases")
+    )
     return [x for each in lists if isinstance(each, list) for x in each]
 
 
