@@ -520,6 +520,35 @@ def test_descriptors_of_addresses() -> None:
 
 
 @triton.jit
+def mixed_integers(a_ptr: Any, u_ptr: Any, w_ptr: Any, h_ptr: Any, out_ptr: Any) -> None:
+    i = tl.arange(0, 16)
+    a, u, w = tl.load(a_ptr + i), tl.load(u_ptr + i), tl.load(w_ptr + i)
+    shifted = a >> (u & 7)
+    tl.static_assert(shifted.dtype == tl.uint8)
+    tl.store(out_ptr + i, shifted.to(tl.int8, bitcast=True))
+    compared = (u < 300).to(tl.int32) + 2 * (a < 300).to(tl.int32) + 4 * (u == 256).to(tl.int32)
+    compared += 8 * (u > -1).to(tl.int32) + 16 * (w < -1).to(tl.int32)
+    tl.store(out_ptr + 16 + i, compared)
+    h = tl.load(h_ptr + i)
+    tl.static_assert(tl.fdiv(h, h + 1).dtype == tl.float16)
+    square = tl.full((16, 16), 1, tl.float16)
+    tl.static_assert(tl.dot(square, square, out_dtype=tl.float16).dtype == tl.float16)
+    wide = square.to(tl.bfloat16)
+    tl.static_assert(tl.dot(wide, wide, out_dtype=tl.float16).dtype == tl.float32)
+    tl.store(out_ptr + 32 + i, (tl.fdiv(h, h) == 1).to(tl.int32))
+
+
+def test_integers_of_two_dtypes_as_in_triton() -> None:
+    """A shift to the right is arithmetic by its left operand; what a literal is compared with may be wider."""
+    rng = np.random.default_rng(0)
+    a, u = rng.integers(-128, 128, 16).astype(np.int8), rng.integers(0, 256, 16).astype(np.uint8)
+    w, h = rng.integers(0, 1 << 31, 16).astype(np.uint32), (1 + rng.random(16)).astype(np.float16)
+    out = launched(mixed_integers, np.zeros(48, np.int32), a, u, w, h)
+    assert np.array_equal(out[:16], a.astype(np.int32) >> (u & 7))
+    assert (out[16:32] == 1 + 2 + 8 + 16).all() and (out[32:] == 1).all()
+
+
+@triton.jit
 def axes_that_are_not_named(x_ptr: Any, out_ptr: Any, M: tl.constexpr, N: tl.constexpr) -> None:
     at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     x = tl.load(x_ptr + at)

@@ -345,11 +345,15 @@ class Emitter:
         shape = self.common_shape(x, y)
         return self.expand_to(self.cast(x, d), shape), self.expand_to(self.cast(y, d), shape)
 
-    def promoted(self, x: Operand, y: Operand, division: bool = False) -> DType:
-        """The dtype of x op y; refuses literals that it can't hold."""
+    def promoted(
+        self, x: Operand, y: Operand, division: bool = False, comparison: bool = False
+    ) -> DType:
+        """The dtype of x op y.  A literal that it can't hold is refused, or compared in its own dtype."""
         d = promote(self.number(x), is_literal(x), self.number(y), is_literal(y), division)
         for v in (x, y):
             if is_literal(v) and d.is_int and not in_range(int(v), d):
+                if comparison:
+                    return promote(self.number(x), False, self.number(y), False)
                 refuse(
                     "int-range",
                     f"{v} does not fit into {d}",
@@ -366,7 +370,7 @@ class Emitter:
         if symbol in COMPARISONS:
             x, y = self._address(x, y), self._address(y, x)
         division = symbol in ("/", "//", "%")
-        d = self.promoted(x, y, division)
+        d = self.promoted(x, y, division, symbol in COMPARISONS)
         if symbol == "//" and d.is_float:
             refuse(
                 "float-floordiv",
@@ -389,6 +393,9 @@ class Emitter:
                 return Const(wrap(folded, d), d)
         if symbol in COMPARISONS and _is_known(x) and _is_known(y):
             return Const(bool(PYTHON[symbol](known(x), known(y))), i1)
+        if symbol == ">>" and is_unsigned(d) and not is_unsigned(self.number(x)):
+            signed = DTYPES[f"i{d.bits}"]  # the left operand says whether its sign is shifted in
+            return self.cast(self.emit(arith.shr, *self._alike(signed, x, y)), d)
         kind = BIT_ARITHMETIC[symbol] if d is i1 and symbol in BIT_ARITHMETIC else KINDS[symbol]
         return self.emit(kind, *self._alike(d, x, y))
 

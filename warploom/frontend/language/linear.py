@@ -47,7 +47,8 @@ def dot(
     and 'bf16x6' add 3 (6) products of the 2 (3) bf16 that a number is about the sum of; 'ieee'
     (allow_tf32=False) multiplies all bits, and adds by fma, without tensor cores.  max_num_imprecise_acc:
     FP8 partial sums are added to acc in full f32 at least every so many elements of K (0: as None, not before
-    the end).  out_dtype: of the result (f32 or f16; of integers i32, of float64 f64) where there is no acc.
+    the end).  out_dtype: of the result where there is no acc: f32, of f16 and 8-bit floats also f16; of
+    integers i32, of float64 f64.
     """
     emitter = current()
     one_of("dot-precision", "input_precision", input_precision, *PRECISIONS)
@@ -60,7 +61,8 @@ def dot(
         )
     operands = emitter.number(input)
     sums = accumulator(operands)
-    if out_dtype is None or (sums != f32 and out_dtype == f32):  # the default
+    unheard = f32 if sums != f32 else f16 if operands in (f32, bf16) else None  # as in Triton
+    if out_dtype is None or out_dtype == unheard:
         out_dtype = sums
     allowed = (f32, f16) if sums == f32 else (sums,)
     if static_dtype(out_dtype, "out_dtype") not in allowed:

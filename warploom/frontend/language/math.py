@@ -276,14 +276,15 @@ def fma(x: Operand, y: Operand, z: Operand) -> Tensor:
 
 @builtin
 def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False, approx: bool = False) -> Tensor:
-    """x / y of floats: of f32 as /, within 2 units in the last place (so approx changes nothing), or
-    (ieee_rounding) as div_rn."""
+    """x / y of floats, in their dtype: of f32 as /, within 2 units in the last place (so approx changes
+    nothing), or (ieee_rounding) as div_rn."""
     emitter = current()
     if not (emitter.number(x).is_float and emitter.number(y).is_float):
         refuse(
             "math-dtype", f"fdiv of {describe(x)} and {describe(y)}", "fdiv divides floats; use /"
         )
-    return _exact(x, y) if ieee_rounding else emitter.binary("/", x, y)
+    made = _exact(x, y) if ieee_rounding else emitter.binary("/", x, y)
+    return emitter.cast(made, emitter.promoted(x, y))
 
 
 def _operation(symbol: str, name: str) -> Callable[..., Tensor]:
