@@ -477,9 +477,9 @@ def _regions(placed: Func) -> Iterator[tuple[str, Region]]:
 
 
 def _list(tasks: Tasks | None, with_lines: bool = False) -> str:
-    def told(name: str, lines: dict[int, None]) -> str:
+    def named(name: str, lines: dict[int, None]) -> str:
         if not with_lines or not lines:
             return name
         return f"{name} (line{'s' * (len(lines) > 1)} {', '.join(map(str, sorted(lines)))})"
 
-    return " and ".join(told(*one) for one in (tasks or {}).items()) or "nobody"
+    return " and ".join(named(*one) for one in (tasks or {}).items()) or "nobody"

@@ -347,7 +347,7 @@ def test_dependencies_follow_helpers_and_values(monkeypatch: pytest.MonkeyPatch)
         return reads
 
     found = read()
-    assert [line.rpartition(" (")[0] for line in found.told() if "text" not in line] == [
+    assert [line.rpartition(" (")[0] for line in found.described() if "text" not in line] == [
         "inner_helper: the kernel inner_helper", "FACTOR: 3", "SIZES: (1, 2)",
     ]  # fmt: skip
     assert read().text == found.text and found.is_current()

@@ -83,8 +83,8 @@ class TaskScan:
     before_write: for each allocation that it writes, how far the accesses of each other one were over;
     rewritten, read: how far its own earlier accesses were when it was written, its writes when it was read;
     accessed_before: what was accessed before it; before_wait: the same for barriers that it waits for; fills:
-    the barriers that tell of copies into it; told: cp_asyncs that they tell of; accessed: its places that ops
-    take; ordinary: the kinds of ordinary instructions that touch it."""
+    the barriers that tell of copies into it; signalled: cp_asyncs that they tell of; accessed: its places
+    that ops take; ordinary: the kinds of ordinary instructions that touch it."""
 
     task: Task
     roots: dict[Value, Op]
@@ -96,7 +96,7 @@ class TaskScan:
     fills: dict[Op, dict[Value, Op]] = field(default_factory=dict)
     accessed: dict[Op, dict[Value, None]] = field(default_factory=dict)
     ordinary: dict[Op, set[OpKind]] = field(default_factory=dict)
-    told: set[Op] = field(default_factory=set)
+    signalled: set[Op] = field(default_factory=set)
     unknown: set[Op] = field(default_factory=set)
     end: _State = field(default_factory=_State)
 
@@ -121,7 +121,7 @@ class TaskScan:
                 tells = [x for x in r.ops[i:] if x.kind in engines.TELLS_OF_PIECES]
                 if tells:
                     self.fills.setdefault(self.roots[o.operands[1]], {})[tells[0].operands[0]] = o
-                    self.told.add(o)
+                    self.signalled.add(o)
             state = self.op(o, state, elected)
         return state
 
@@ -213,11 +213,11 @@ class TaskScan:
                 self.ordinary.setdefault(x, set()).add(o.kind)
             if o.kind in engines.COPIES_BOXES:
                 self.fills.setdefault(x, {})[o.operands[2]] = o
-            elif o.kind in engines.ISSUED and o not in self.told:
+            elif o.kind in engines.ISSUED and o not in self.signalled:
                 first, *rest = state.queues[engines.ISSUED[o.kind]]
                 state.queues[engines.ISSUED[o.kind]] = (first | {x}, *rest)
                 marks |= {(Over.RUNNING, o.kind in engines.READS_BY_ASYNC_PROXY)}
-            elif o not in self.told:
+            elif o not in self.signalled:
                 marks |= {(Over.WARPS, False)}
                 if o.kind in _WRITES:
                     state.writes[x] = state.writes.get(x, frozenset()) | {(Over.WARPS, False)}

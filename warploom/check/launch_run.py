@@ -41,9 +41,9 @@ def run_launch(
     if case is None:
         report.notes.append(f"{words}: was not run as it is, as its arrays are not on the host")
         return
-    end, done, waits = runs.taken + runs.told + MOST_STEPS, 0, False
+    end, done, waits = runs.taken + runs.path_steps + MOST_STEPS, 0, False
     for program in _far_apart(n):
-        if runs.taken + runs.told > end:
+        if runs.taken + runs.path_steps > end:
             break
         try:
             runs.trips(case, program, None)

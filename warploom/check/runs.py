@@ -112,7 +112,7 @@ class Runs:
         self._paths = Paths(func, watched, MAX_STEPS)  # a run takes no more iterations, either
         self._most_trips: dict[Any, dict[Op, int]] = {}
         self.taken = 0  # steps of all runs
-        self.told = 0  # likewise: what takes as long, of paths and of iterations without any steps
+        self.path_steps = 0  # likewise: what takes as long, of paths and iterations without steps
         self.is_searching = False  # are inputs to be left out that take too many steps?
         self._pace = 0, 1  # of the longest run: steps of the scheduler, events of its path
         self._too_long: set[Any] = set()  # without a path
@@ -160,7 +160,7 @@ class Runs:
         if key not in self._path_of:
             found = self._paths(case.args, case.grid, program, case.fills)
             self._path_of[key] = case, found
-            self.told += self._paths.work // LENGTH_OF_A_STEP
+            self.path_steps += self._paths.work // LENGTH_OF_A_STEP
             if found is None and self._is_too_long(self._paths.events):
                 self._too_long.add(key)
         return self._path_of[key][1]
@@ -228,7 +228,7 @@ class Runs:
         if found is None:
             found = self._run(case, program, True)
             self._pace = max(self._pace, (found.ticks, max(1, path.events)))
-            self.told += max(0, path.length // LENGTH_OF_A_STEP - len(found.steps))
+            self.path_steps += max(0, path.length // LENGTH_OF_A_STEP - len(found.steps))
             if path.is_guess and not found.is_in_turn:
                 self._is_untold = True
                 return found

@@ -50,12 +50,12 @@ class Search:
         return max(self.cases, key=self.runs.length)
 
     def begin(self, steps: int = MOST_STEPS) -> None:
-        self._end = self.runs.taken + steps, self.runs.told + steps
+        self._end = self.runs.taken + steps, self.runs.path_steps + steps
 
     def is_over(self) -> bool:
         """Has a search taken as many steps as it may?"""
         steps, told = self._end
-        is_over = self.runs.taken > steps or self.runs.told > told
+        is_over = self.runs.taken > steps or self.runs.path_steps > told
         self.is_cut |= is_over
         return is_over
 

@@ -305,7 +305,7 @@ class Solver:
         case = self.steering.changed(case, begun.numbers)
         ids = self._ids(begun)
 
-        def told(given: dict[Value, Any]) -> tuple[Any, ...] | None:
+        def values_at(given: dict[Value, Any]) -> tuple[Any, ...] | None:
             found = [self.values(v, case, {**ids, **given}) for v in values]
             if any(x is None for x in found):
                 return None
@@ -314,7 +314,7 @@ class Solver:
         for i, p in enumerate(self.func.params):
             if p in behind and i in self.steering.free:
                 by = self.steering.divisor(i)
-                if (found := told({p: numbers * by})) is not None:
+                if (found := values_at({p: numbers * by})) is not None:
                     yield (lambda n, i=i, by=by: Wish({i: int(numbers[n]) * by}, {})), found  # type: ignore[misc]
         of_axis: dict[int, dict[Value, Any]] = {}
         of_array: dict[str, dict[Value, Any]] = {}
@@ -326,10 +326,10 @@ class Solver:
                 for array in self.dependence.arrays(o.operands[0]):
                     of_array.setdefault(array.hint, {})[v] = numbers
         for axis, given in of_axis.items():
-            if (found := told(given)) is not None:
+            if (found := values_at(given)) is not None:
                 yield (lambda n, axis=axis: Wish({}, {axis: int(numbers[n])})), found  # type: ignore[misc]
         for name, given in of_array.items():
-            if name in self.steering.arrays and (found := told(given)) is not None:
+            if name in self.steering.arrays and (found := values_at(given)) is not None:
                 i = self.steering.array(name)
                 yield (lambda n, i=i: Wish({i: int(numbers[n])}, {})), found  # type: ignore[misc]
 

@@ -187,7 +187,7 @@ class _Traced(Outline):
         super().__init__(found.func, found.func.target.cost)
         self.found, self.written, self.has_contents = found, written, contents
         self.trace = Trace()
-        self.told = {o: a.base for a in found.accesses if a.base in written for o in a.ops}
+        self.recorded = {o: a.base for a in found.accesses if a.base in written for o in a.ops}
         self._open_stores: dict[Agent, list[_Event]] = {}
         self._lasts: dict[Agent, list[Last | None]] = {}  # of the branches that an agent is in
         self._handed: dict[tuple[Any, int], Ticket] = {}  # by place in shared memory
@@ -195,7 +195,7 @@ class _Traced(Outline):
     @cached_property
     def _followed(self) -> set[Value]:
         """What the places of accesses follow from."""
-        roots = [v for o in self.told for v in place_of(o)]
+        roots = [v for o in self.recorded for v in place_of(o)]
         return backward_slice(roots, sources(self.func.body), _is_no_number)
 
     @cached_property
@@ -204,7 +204,7 @@ class _Traced(Outline):
 
     def _is_in_skeleton(self, o: Op) -> bool:
         is_index = o.kind in _LOADS and o.result in self._followed
-        return o in self.told or is_index or super()._is_in_skeleton(o)
+        return o in self.recorded or is_index or super()._is_in_skeleton(o)
 
     def _line(self, o: Op) -> Line:
         line = super()._line(o)
@@ -215,7 +215,7 @@ class _Traced(Outline):
         if o.kind in PURE:
             is_followed = any(v in self._followed for v in o.results)
             return line._replace(tiles=()) if is_followed else line
-        if o in self.told:
+        if o in self.recorded:
             return line._replace(run=self._telling(line, line.run))
         if o.kind in _LOADS:
             return line._replace(run=self._loading)
@@ -262,7 +262,7 @@ class _Traced(Outline):
 
         def run(a: Agent, o: Op, *values: Any) -> Any:
             words = words_of(o, values)
-            self._tell(a, o, words - a.cta.program.params[self.told[o]])  # type: ignore[index]
+            self._tell(a, o, words - a.cta.program.params[self.recorded[o]])  # type: ignore[index]
             if is_draw:
                 return self._draw(a, o, int(words[0]))
             return step(a, o, *values) if is_copy else None
@@ -270,7 +270,7 @@ class _Traced(Outline):
         return run
 
     def _draw(self, a: Agent, o: Op, counter: int) -> Ticket:
-        base, begin = self.told[o], None
+        base, begin = self.recorded[o], None
         assert base is not None and isinstance(base.type, Pointer)
         if self.has_contents and a.cta.memory.split(counter)[0].data.size:
             begin = int(a.cta.memory.load(base.type.dtype, np.int64(counter), None, None, o.loc))

@@ -52,7 +52,7 @@ class Values:
         key = v, case.key
         if given or key not in self._known:
             with np.errstate(all="ignore"):
-                found = self._told(case, dict(given or {}), v, 0)
+                found = self._value(case, dict(given or {}), v, 0)
             if given:
                 return found
             self._known[key] = found, case  # with the case its arrays stay, and their ids
@@ -68,14 +68,14 @@ class Values:
         x, y = (self(v, case, given) for v in o.operands)
         return None if x is None or y is None else np.less(x, y)
 
-    def _told(self, case: Case, memo: dict[Value, Any], v: Value, depth: int) -> Any:
+    def _value(self, case: Case, memo: dict[Value, Any], v: Value, depth: int) -> Any:
         if v not in memo:
             memo[v] = None  # what is computed from itself is not told
             memo[v] = self._find(v, case, memo, depth) if depth < DEEPEST else None
         return memo[v]
 
     def _find(self, v: Value, case: Case, memo: dict[Value, Any], depth: int) -> Any:
-        find = partial(self._told, case, memo)
+        find = partial(self._value, case, memo)
         if v in self.index:
             return None if isinstance(v.type, Pointer) else case.args[self.index[v]]
         if v in self.loop_of:

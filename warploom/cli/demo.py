@@ -86,7 +86,7 @@ def _shown(name: str, knobs: Mapping[str, Any], out: Path, measures: bool) -> _S
     """Compiles, simulates, checks and perhaps measures a variant; leaves its CUDA and explanation."""
     from warploom.kernels.gemm import gemm_pointers
     from warploom.timeline.model import from_report
-    from warploom.timeline.render import told
+    from warploom.timeline.render import summary
 
     a, b, arguments = _arguments()
     start = time.perf_counter()
@@ -102,7 +102,7 @@ def _shown(name: str, knobs: Mapping[str, Any], out: Path, measures: bool) -> _S
     exact = a.astype(np.float64) @ b.astype(np.float64)
     error = np.linalg.norm(arguments[2].astype(np.float64) - exact) / np.linalg.norm(exact)
     timeline, seconds = from_report(report, name), time.perf_counter() - start
-    say(f"{told(timeline)} (simulated in {seconds:.2f} s, relative error {error:.1e})")
+    say(f"{summary(timeline)} (simulated in {seconds:.2f} s, relative error {error:.1e})")
     with working(f"{name}: checking"):
         checked = compiled.check()
     say(f"{name}: {checked}")

@@ -174,7 +174,7 @@ class _Parts:
         for bit in bits:
             self.combined(x, self.shuffled("__shfl_xor_sync", x, str(1 << bit)), x)
 
-    def told(self, x: Names, bits: Iterable[int]) -> None:
+    def broadcast(self, x: Names, bits: Iterable[int]) -> None:
         """To all lanes that differ in some bits, what the one has that has none of them."""
         mask = sum(1 << b for b in bits)
         if mask:
@@ -232,7 +232,7 @@ def _reduce_by(e: Emitter, o: Op) -> None:
         x = p.declared("part", p.folded(elements))
         p.across_lanes(x, lanes)
         if not warps:
-            p.told(x, lanes)
+            p.broadcast(x, lanes)
         found.append(x)
     if warps:
         _across_warps(p, result, found, lanes, warps)
@@ -270,7 +270,7 @@ def _across_warps(
         )
         if spread:
             p.across_lanes(total, spread)
-            p.told(total, spread)
+            p.broadcast(total, spread)
         for name, value in zip(x, total, strict=True):
             e.line(f"{name} = {value};")
 

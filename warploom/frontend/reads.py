@@ -35,11 +35,11 @@ from warploom.frontend.tokens import (
     changes,
     frozen,
     function_of,
+    in_words,
     is_object,
     label,
     public_name,
     resolve,
-    told,
     unwrapped,
 )
 
@@ -309,11 +309,11 @@ class Reads:
         """Whether a question still gets its answer."""
         return self._token(self._answer(question)) == self.answers[question]
 
-    def told(self) -> Iterator[str]:
+    def described(self) -> Iterator[str]:
         """The record in words, a line a read."""
         for (what, number, *rest), token in self.answers.items():
             subject = label(self._objects[number])[1].replace("<locals>.", "")
-            answer = told(token)
+            answer = in_words(token)
             match what:
                 case "name":
                     if token[0] != "named":
@@ -326,7 +326,9 @@ class Reads:
                 case "default":
                     yield f"{rest[0]}: {answer} (a default of {subject})"
                 case "call":
-                    given = [told(t) for t in rest[0]] + [f"{n}={told(t)}" for n, t in rest[1]]
+                    given = [in_words(t) for t in rest[0]] + [
+                        f"{n}={in_words(t)}" for n, t in rest[1]
+                    ]
                     question = what, number, *rest
                     often = follow(self._objects[number], self._arguments(question)) is None
                     note = (

@@ -164,7 +164,7 @@ def _shown(value: Any) -> str:
     return f"{text} {_PROCESS}" if " at 0x" in text else text
 
 
-def told(token: Token) -> str:
+def in_words(token: Token) -> str:
     """A token in words."""
     match token:
         case ("object", _, kind, name):
@@ -172,12 +172,12 @@ def told(token: Token) -> str:
         case ("named", module, name):
             return f"{module}.{name}" if name else module
         case ("list" | "tuple" as kind, *items):
-            inner = ", ".join(map(told, items))
+            inner = ", ".join(map(in_words, items))
             return f"[{inner}]" if kind == "list" else f"({inner}{',' * (len(items) == 1)})"
         case ("dict", *items):
-            return f"{{{', '.join(map(told, items))}}}"
+            return f"{{{', '.join(map(in_words, items))}}}"
         case ("named tuple", name, _, inner):
-            return f"{name}{told(inner)}"
+            return f"{name}{in_words(inner)}"
         case ("value", _, text) | (_, text):
             return str(text)
     return token[0]  # type: ignore[no-any-return]

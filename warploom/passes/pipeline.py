@@ -127,7 +127,7 @@ class Choice:
     decide: Callable[[Func, Road], None]
 
 
-def _told(ask: Callable[..., Any]) -> Callable[[Func, Road], Any]:
+def _with_road(ask: Callable[..., Any]) -> Callable[[Func, Road], Any]:
     """A function of a kernel's function and more, which it gets of the road by their names (`road`: all of
     it).  A pass before the choice of a schedule, or of explicit kernels, gets None for that."""
     _, *names = inspect.signature(ask).parameters
@@ -140,7 +140,7 @@ def _always(func: Func) -> bool:
 
 def _row(run: Callable[..., Func], after: Level, when: Callable[..., bool] = _always) -> Pass:
     """A pass whose parameters are fields of the road."""
-    return Pass(run.__name__, _told(run), after, _told(when))
+    return Pass(run.__name__, _with_road(run), after, _with_road(when))
 
 
 def _asked(run: Callable[..., Func], after: Level, asks: Callable[[Schedule], object]) -> Pass:
@@ -154,7 +154,9 @@ def _canonicalized(func: Func, road: Road) -> Func:
 
 
 def _canonical(after: Level, when: Callable[..., bool] = _always) -> Pass:
-    return Pass("canonicalize", lambda f, r: number_ops(_canonicalized(f, r)), after, _told(when))
+    return Pass(
+        "canonicalize", lambda f, r: number_ops(_canonicalized(f, r)), after, _with_road(when)
+    )
 
 
 def _behind(name: str) -> Pass:
@@ -251,7 +253,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(deduplicate_loads, Level.TILE),
     _row(convert_ifs, Level.TILE, has_no_dots),
     _row(hoist_stores, Level.TILE, has_no_dots),
-    Pass("canonicalize", _canonicalized, Level.TILE, _told(_structured)),
+    Pass("canonicalize", _canonicalized, Level.TILE, _with_road(_structured)),
     Choice("choose_cluster", _choose_cluster),
     _row(partition_ctas, Level.TILE, lambda f, cluster: cluster.axis in ("M", "N")),
     _row(split_reduction, Level.TILE, lambda f, cluster: cluster.axis == "K"),

@@ -146,7 +146,7 @@ class Search:
             self.stopped = f"NVRTC was at work for {self.busy:.0f} s"
         return bool(self.stopped)
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What `Resources` says of it."""
         return {
             "builds": self.builds,
@@ -457,7 +457,7 @@ def resources_from(built: Mapping[str, Any], head: Mapping[str, Any]) -> Resourc
         advisories=tuple(Advisory(**a) for a in built["advisories"]),
         compiler=built["compiler"],
         **{name: built[name] for name in _BUILT},
-        **{name: head.get(name, built.get(name, "")) for name in Search().told()},
+        **{name: head.get(name, built.get(name, "")) for name in Search().summary()},
     )
 
 

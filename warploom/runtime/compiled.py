@@ -48,7 +48,7 @@ class CompiledKernel(Introspection):
 
         lowered = self.lowered
         parts = (lowered.source, lowered.schedule, lowered.placed, self.request.machine())
-        return str(explain(*parts, resources=self.resources, reads=self.reads.told()))
+        return str(explain(*parts, resources=self.resources, reads=self.reads.described()))
 
     @user_facing
     def check(self, *args: Any, grid: Any = None, **options: Any) -> CheckReport:
@@ -220,7 +220,7 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
     asked = request.with_headroom(Headroom())
     best, search = best_build(request, disk)
     request, lowered = best.request, best.lowered
-    resources = replace(best.resources, **search.told())
+    resources = replace(best.resources, **search.summary())
     reads = request.reader() if lowered.reads is None else lowered.reads
     told = (*_unmet_requests(request, lowered), *_resource_warnings(request, lowered, resources))
     head = {
@@ -229,7 +229,7 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
         "dynamic_shared": best.plan.shared_bytes,
         "warnings": told,
         "headroom": asdict(request.headroom),
-        **search.told(),
+        **search.summary(),
     }
     front = {"head": json.dumps(head).encode(), "plan": best.plan.to_json().encode()}
     disk.store("front", asked.key_with(reads), front)

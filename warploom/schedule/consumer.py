@@ -170,7 +170,7 @@ def _idle(context: Context, roles: Roles, partition: ConsumerPartition, loop: Op
 
     def stays(used: idle_iterations.UsedError, wanted: bool) -> None:
         against = ", against skip_idle" * wanted
-        context.told(loop, f"every group stays to its end{against}", str(used), wanted)
+        context.decided(loop, f"every group stays to its end{against}", str(used), wanted)
 
     try:
         _check_channels(context, roles, loop)

@@ -100,7 +100,7 @@ class Context:
             )
         self.because(o.id, decision, why, warn=True)
 
-    def told(self, o: Op, decision: str, why: str, asked: bool) -> None:
+    def decided(self, o: Op, decision: str, why: str, asked: bool) -> None:
         """Records a decision about op o; asked: against a request."""
         if asked:
             self.unmet(o, decision, why)
@@ -116,8 +116,8 @@ class Context:
     ) -> None:
         """What became of the hints in the source.  ahead: loops whose loads run ahead in registers."""
         handed = [s.op for s in stores if s.by_task]
-        for o, told in self.hints.kept(specialized, channels, handed, ahead):
-            self.told(o, told.decision, told.because, told.warn)
+        for o, outcome in self.hints.kept(specialized, channels, handed, ahead):
+            self.decided(o, outcome.decision, outcome.because, outcome.warn)
 
     def from_dot(self, v: Value) -> bool:
         """Is v computed from a dot's result (whose layout makes direct stores slow)?"""

@@ -106,7 +106,7 @@ def plans(
                 f"{count} chunks of results, of which each waits for others, would lengthen the lag"
             )
         if why:
-            context.told(end.loop, "groups finish their tiles together", why, asked)
+            context.decided(end.loop, "groups finish their tiles together", why, asked)
             continue
         chosen.append(end.loop.id)
         why = f"{end.cycles:.0f} cycles of one's arithmetic run under the other's products"

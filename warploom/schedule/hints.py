@@ -27,7 +27,7 @@ _USER = "user"  # prefix of the tasks that tl.async_task names (frontend/transla
 Ids = frozenset[str]
 
 
-Told = tuple[Op, Reason]  # what became of a hint of an op
+Outcome = tuple[Op, Reason]  # what became of a hint of an op
 
 
 @dataclass(eq=False)
@@ -115,7 +115,7 @@ class Hints:
         channels: Iterable[ChannelPlan],
         handed: Collection[str] = (),
         ahead: Collection[str] = (),
-    ) -> Iterator[Told]:
+    ) -> Iterator[Outcome]:
         """What became of the hints, apart from depths and warp_specialize in a uniform kernel, which the
         chooser tells where it decides them.  ahead: loops whose loads run ahead in registers."""
         items = {i for c in channels for i in c.all_items}
@@ -128,38 +128,38 @@ class Hints:
 
     def _of_loop(
         self, loop: Op, inside: list[Op], specialized: bool, ahead: bool
-    ) -> Iterator[Told]:
+    ) -> Iterator[Outcome]:
         attrs = loop.attrs
         nested = any(
             o.kind is control.for_ and loop in self.structure.enclosing(o) for o in self.loops
         )
         if attrs.get("warp_specialize") and specialized and not inside:
             why = "no load in it could be given to a producer"
-            yield _told(loop, "not specialized, against warp_specialize", why, True)
+            yield _outcome(loop, "not specialized, against warp_specialize", why, True)
         silent = all(self.speaker(o) is not loop for o in inside)
         if attrs.get("num_stages", 1) > 1 and silent and not ahead:
             why = "no load in it runs ahead"
-            yield _told(loop, f"one stage instead of {attrs['num_stages']}", why, True)
+            yield _outcome(loop, f"one stage instead of {attrs['num_stages']}", why, True)
         if attrs.get("flatten"):
             if not nested:
-                yield _told(loop, "flat already", "there is no loop in it")
+                yield _outcome(loop, "flat already", "there is no loop in it")
             elif specialized and inside:
-                yield _told(
+                yield _outcome(
                     loop, "flat already", "the producer runs on from iteration to iteration"
                 )
             else:
                 why = "only a producer runs on through the loops in it, and it has none"
-                yield _told(loop, "not flattened", why, True)
+                yield _outcome(loop, "not flattened", why, True)
         if attrs.get("unroll", 1) > 1:
-            yield _told(loop, f"unrolled {attrs['unroll']} times", "loop_unroll_factor")
+            yield _outcome(loop, f"unrolled {attrs['unroll']} times", "loop_unroll_factor")
         if attrs.get("disallow_acc_multi_buffer"):
             why = "an accumulator lies in registers, once"
-            yield _told(loop, "accumulators have one buffer already", why)
+            yield _outcome(loop, "accumulators have one buffer already", why)
         if attrs.get("disable_licm"):
             why = "tensor maps are made before the kernel starts, and NVRTC moves what it likes"
-            yield _told(loop, "invariant code leaves the loop, against disable_licm", why, True)
+            yield _outcome(loop, "invariant code leaves the loop, against disable_licm", why, True)
 
-    def _of_tasks(self, moved: Collection[Op], handed: Collection[str]) -> Iterator[Told]:
+    def _of_tasks(self, moved: Collection[Op], handed: Collection[str]) -> Iterator[Outcome]:
         told: set[Ids] = set()
         for o in self.structure.ops:
             mine = ids(o)
@@ -168,7 +168,7 @@ class Hints:
             asked = spelled(mine)
             if o in moved:
                 if mine & self.side:
-                    yield _told(o, "issued by the producer", asked)
+                    yield _outcome(o, "issued by the producer", asked)
                     continue
                 why = f"one producer issues all loads, those of {spelled(self.side)} too"
                 decision = f"issued by the producer, not by a task of its own as {asked} asks"
@@ -183,7 +183,7 @@ class Hints:
             else:
                 continue
             told.add(mine)
-            yield _told(o, decision, why, True)
+            yield _outcome(o, decision, why, True)
 
     def _uses(self, o: Op, mine: Ids, moved: Collection[Op]) -> bool:
         """Does o compute with what a moved load of the same group brought?"""
@@ -191,7 +191,7 @@ class Hints:
         return not is_view(o) and any(m in moved and ids(m) == mine for m in makers if m)
 
 
-def _told(o: Op, decision: str, because: str, warn: bool = False) -> Told:
+def _outcome(o: Op, decision: str, because: str, warn: bool = False) -> Outcome:
     return o, Reason(o.id, decision, because, warn)
 
 

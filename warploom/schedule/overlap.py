@@ -77,7 +77,7 @@ def plans(
         why = x.why_not or _why_not_chosen(context, roles, consumer, x)
         why = why or _why_cramped(context, channels, x)
         if why:
-            context.told(x.loop, "iterations don't overlap", why, asked)
+            context.decided(x.loop, "iterations don't overlap", why, asked)
         else:
             chosen.append(_plan(context, consumer.replicas, x))
     return tuple(chosen)
@@ -148,7 +148,7 @@ def _ping_pong(context: Context, groups: int, loop: Op) -> bool:
         yes = other >= _SUBSTANTIAL * tensor and tensor + other >= _WORTH_PING_PONG
         why = f"in an iteration {other:.0f} cycles of arithmetic stand beside {tensor:.0f} of dots"
     decision = "groups take turns at issuing dots" if yes else "groups issue dots as they come"
-    context.told(loop, decision, why, asked=knobs.ping_pong is True and not yes)
+    context.decided(loop, decision, why, asked=knobs.ping_pong is True and not yes)
     return yes
 
 

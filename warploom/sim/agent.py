@@ -103,7 +103,7 @@ class Agent:
     def follow(self, before: Sequence[Agent], synced: bool) -> None:
         """Begins after the phase of `before`.  synced: a barrier ends it."""
         if before:
-            known = np.concatenate([a.told() if synced else a.clock for a in before])  # by warp
+            known = np.concatenate([a.known() if synced else a.clock for a in before])  # by warp
             known = joined(known) if synced else known[self.warps_of_cta]
             np.maximum(self.clock, known, out=self.clock)
             self.released()
@@ -130,7 +130,7 @@ class Agent:
             self.positions += 1
             self.accesses += 1
 
-    def told(self) -> Array:
+    def known(self) -> Array:
         """What its warps know where they meet others: each thread of its own cp.asyncs as well."""
         copies = self.copies
         if not copies.known:

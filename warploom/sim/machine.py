@@ -320,7 +320,7 @@ class Phases:
 
     def check_exit(self) -> None:
         """No copy may still be on its way into shared memory when the CTA ends."""
-        known = joined([joined(agent.told()) for agent in self.agents])
+        known = joined([joined(agent.known()) for agent in self.agents])
         for b, (phase, party) in self.cta.loads.items():
             is_over = known[b.component] > phase if self.cta.is_tracked else b.in_flight == 0
             if not is_over:

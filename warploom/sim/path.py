@@ -87,7 +87,7 @@ class _Loop(NamedTuple):
     """A loop that was told: the number of what it told, how long that is, of how many events, what the loop
     gives, and what it added to the report."""
 
-    told: int
+    number: int
     length: int
     events: int
     results: Any
@@ -95,7 +95,7 @@ class _Loop(NamedTuple):
     outcomes: dict[tuple[Op, bool], int]
 
 
-class _Told(Outline):
+class _Predictor(Outline):
     """The lines of a function whose ops tell what they are asked for, instead of doing it.  length: of the
     path, with what loops told; events: the ops in it that are told; work: the length, without what was told
     before."""
@@ -276,7 +276,7 @@ class _Told(Outline):
             self.path, report.trips, report.outcomes = path, trips, outcomes
             self.length, self.events = length, events
         loop = self._loops[key]
-        self.path.append(loop.told)
+        self.path.append(loop.number)
         self.length += loop.length
         self.events += loop.events
         for inner, counts in loop.trips.items():
@@ -359,7 +359,7 @@ class Paths:
     ) -> None:
         self.func, self.work, self.events = func, 0, 0
         self._most_iterations = most_iterations
-        self._told = _Told(func, watched)
+        self._predictor = _Predictor(func, watched)
         self._settings = _settings(func)
 
     def __call__(
@@ -370,11 +370,11 @@ class Paths:
         fills: Mapping[str, Fill] | None = None,
     ) -> Path | None:
         """Equal for programs whose runs without data are equal; None where that can't be told."""
-        told = self._told
+        predictor = self._predictor
         self.work = self.events = 0
-        if not told.is_telling or 0 in grid_of(grid):
+        if not predictor.is_telling or 0 in grid_of(grid):
             return None
-        if told.is_guessing:
+        if predictor.is_guessing:
             args = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
         paths, report = list[list[Any]](), SimReport()
         try:
@@ -383,12 +383,14 @@ class Paths:
         except (SimError, NeedsData, _TooLong):
             return None
         finally:
-            self.work, self.events = told.work, told.events
+            self.work, self.events = predictor.work, predictor.events
         if not is_over or report.shares_words:
             return None
         trips = frozenset((o, n) for o, counts in report.trips.items() for n in counts)
         steps = tuple(map(tuple, paths))
-        return Path(steps, trips, report.outcomes, told.is_guessing, told.length, told.events)
+        return Path(
+            steps, trips, report.outcomes, predictor.is_guessing, predictor.length, predictor.events
+        )
 
     def _follow(
         self,
@@ -410,25 +412,25 @@ class Paths:
         engine.max_counted = 10 * MAX_LENGTH
         program = Program(
             self.func, memory, params, ids, sizes, number, self._settings, engine, report, _unseen,
-            self._told,
+            self._predictor,
         )  # fmt: skip
-        told = self._told
-        told.begin()
+        predictor = self._predictor
+        predictor.begin()
         agents = [steps for cta in program.ctas for steps in Phases(cta, {}).alone()]
         going = [(steps, list[Any]()) for steps in agents]
-        paths += [told.path, *(path for _, path in going)]
+        paths += [predictor.path, *(path for _, path in going)]
         idle = 0
         while going and idle < 2:  # an atomic waits once, though for nothing
-            before = told.length, len(going), told.handed
+            before = predictor.length, len(going), predictor.handed
             going = [(steps, path) for steps, path in going if self._goes_on(steps, path)]
-            now = told.length, len(going), told.handed
+            now = predictor.length, len(going), predictor.handed
             idle = idle + 1 if now == before else 0
         program.dismantle()
         return not going
 
     def _goes_on(self, steps: Steps, path: list[Any]) -> bool:
         """Runs an agent until it waits; False where it ends."""
-        self._told.path = path
+        self._predictor.path = path
         return next(steps, _ENDED) is not _ENDED
 
 

@@ -57,7 +57,7 @@ def _take(a: Agent, o: Op, index: int = 0) -> None:
 def _sync_replica(a: Agent, o: Op) -> Steps:
     """A barrier of an agent's warps."""
     yield from a.settle(o)
-    a.clock[:] = joined(a.told())
+    a.clock[:] = joined(a.known())
     a.released()
     a.apart = None
     a.time += a.cta.cost.barrier
@@ -101,7 +101,7 @@ def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
 
 
 def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool) -> Steps:
-    mine = barrier.arrive(a.party(o), a.cta.target.warp_size * a.warps, threads, a.told(), a.time)
+    mine = barrier.arrive(a.party(o), a.cta.target.warp_size * a.warps, threads, a.known(), a.time)
     a.log(o, barrier.name, mine)
     a.released()
     a.apart = None if waits else a.apart
@@ -134,7 +134,7 @@ def _generation_block(o: Op, barrier: CountedBarrier, mine: int, threads: int) -
 @step(cluster.cluster_arrive)
 def _cluster_arrive(a: Agent, o: Op) -> Steps:
     yield from a.settle(o)
-    program, stamp = a.cta.program, joined(a.told())
+    program, stamp = a.cta.program, joined(a.known())
     stamp = program.relaxed(stamp) if _is_relaxed(o) else stamp
     program.barrier.arrive(a.own_warps, a.party(o), stamp, a.time)
     a.released()
@@ -260,7 +260,7 @@ def _mbarrier_arrive(
     # Where warps neither lag nor are told apart they arrive at once.
     at_once = a.cta.touched is None and not a.cta.lets_warps_lag
     order, together = None if at_once else a.proof(), Together(warps * times)
-    known = a.told()
+    known = a.known()
     is_synced = a.is_solo or by != "warp" or o.attrs.get("synced", True)
     if is_synced and by == "warp" and not a.is_solo:
         a.apart = None

@@ -93,14 +93,14 @@ def _draw_one(axis: Any, timeline: TimelineRows, colours: dict[str, str], span: 
                 )
     axis.set_yticks(range(len(timeline.rows)), [row.name for row in timeline.rows])
     axis.set_ylim(len(timeline.rows) - 0.4, -0.6)  # the first row on top
-    axis.set_title(told(timeline), loc="left", fontsize=10)
+    axis.set_title(summary(timeline), loc="left", fontsize=10)
     if axis.get_subplotspec().is_last_row():
         axis.set_xlabel(f"cycles, {timeline.origin}")
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
 
 
-def told(timeline: TimelineRows) -> str:
+def summary(timeline: TimelineRows) -> str:
     """What a figure says above a timeline: its length, and how busy the tensor cores are."""
     busy = timeline.utilisation("tensor")
     share = f", tensor cores busy {busy:.0%}" if busy else ""

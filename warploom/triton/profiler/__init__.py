@@ -93,10 +93,10 @@ class _Node:
 
 @dataclass
 class _Session:
-    """path: scopes that are open.  told: are launches called and counted by their launch_metadata?"""
+    """path: scopes that are open.  counts: are launches called and counted by their launch_metadata?"""
 
     name: str
-    told: bool
+    counts: bool
     is_active: bool = True
     root: _Node = field(default_factory=lambda: _Node("ROOT"))
     path: list[tuple[_Node, Any]] = field(default_factory=list)
@@ -124,7 +124,7 @@ def _active() -> Iterator[_Session]:
 
 def _entered(told: Any) -> None:
     for s in _active():
-        data = told.get() if s.told else told.data
+        data = told.get() if s.counts else told.data
         counted = {k: v for k, v in data.items() if k == "bytes" or k.startswith("flops")}
         s.open(data["name"], counted)
 
