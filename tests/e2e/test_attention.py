@@ -136,6 +136,7 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
         ],
     ),
 )
+@pytest.mark.each(2)
 def test_tiles_in_parts(
     heads: int, seq: int, programs: int, parts: int, options: dict[str, Any]
 ) -> None:
@@ -295,6 +296,7 @@ def two_phases(
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("seq", [100, 128, 300])
+@pytest.mark.each(2)
 def test_two_loops_both_overlap(seq: int) -> None:
     """The sums of powers of two, bit for bit; loops of no and of one iteration are among them."""
     rng = np.random.default_rng(seq)

@@ -247,6 +247,7 @@ def test_a_batch_axis_between_those_of_the_tile(
 @pytest.mark.parametrize(
     ("knobs", "pads"), diagonals(3, [WS_ONE, UNIFORM], [(0, 0), (0, 4), (1, 1)]), ids=str
 )
+@pytest.mark.each(2)
 def test_block_pointers_of_a_batch(knobs: dict[str, Any], pads: tuple[int, int]) -> None:
     args = arrays(*pads)
     meta = {**BLOCKS, **knobs}

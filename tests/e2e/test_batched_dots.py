@@ -30,6 +30,7 @@ def compiled_for(case: Case, **knobs: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", every(5, [*CASES]))
+@pytest.mark.each(2)
 def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
     judging.judge(CASES[name](), "auto", tmp_path)
 

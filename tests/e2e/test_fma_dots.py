@@ -55,6 +55,7 @@ def test_every_chip_does_them_so(name: str, target: str) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("groups", [0, 1, 2])
+@pytest.mark.each(2)
 def test_tasks_and_uniform_kernels(groups: int, tmp_path: Path) -> None:
     case = CASES["ieee-64x64-four"]()
     case = replace(case, knobs={**case.knobs, "num_consumer_groups": groups})
@@ -66,6 +67,7 @@ def test_tasks_and_uniform_kernels(groups: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "asked", "axis", "count"), [(80, 4, "M", 2), (16, 4, "M", 2), (24, 2, "N", 2)]
 )
+@pytest.mark.each(2)
 def test_groups_share_rows_where_the_swizzle_begins_again(
     rows: int, asked: int, axis: str, count: int, tmp_path: Path
 ) -> None:
@@ -220,6 +222,7 @@ def test_a_script_multiplies_where_tensors_lie_and_a_missing_barrier_is_found() 
 
 @pytest.mark.skipif(disassembler() is None, reason="no disassembler")
 @pytest.mark.parametrize("target", every(2, [t for t in TARGETS if t != "sm_121a"]))
+@pytest.mark.each(2)
 def test_a_step_is_mostly_multiply_adds(target: str) -> None:
     """8x4 elements a thread, 4 of K at a time: 128 multiply-adds to 12 loads of 16 bytes."""
     case = wholes(256, 256, 256, (64, 64, 32), "rr", 4)

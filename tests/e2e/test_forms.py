@@ -65,6 +65,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("m", "n", "k", "tile", "batch"), SIZES)
+@pytest.mark.each(2)
 def test_the_pick_is_as_fast_as_what_was_measured(
     m: int, n: int, k: int, tile: tuple[int, int, int], batch: int
 ) -> None:

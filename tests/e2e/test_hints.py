@@ -177,6 +177,7 @@ PLAIN = {"num_consumer_groups": 0, "num_stages": 2}
 @pytest.mark.parametrize(
     ("knobs", "stages"), diagonals(2, [WS_KNOBS, PLAIN, {"num_stages": 2}], [1, 4])
 )
+@pytest.mark.each(2)
 def test_num_stages_of_a_loop_is_the_depth_of_its_rings(knobs: dict[str, int], stages: int) -> None:
     compiled = run({"STAGES": stages, **knobs}, prove=True)
     assert {c.depth for c in channels(compiled)} == {stages}

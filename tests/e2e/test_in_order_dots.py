@@ -81,6 +81,7 @@ def test_a_dot_that_a_warp_group_fills_goes_to_the_warp_group(dtype: Any) -> Non
 @pytest.mark.parametrize(
     ("name", "groups"), diagonals(3, ["80x64", "16x256", "200x64", "e5m2", "e4m3"], [None, 0, 2])
 )
+@pytest.mark.each(2)
 def test_the_unit_that_is_asked_for_does_all_dots(
     name: str, groups: int | None, tmp_path: Path
 ) -> None:

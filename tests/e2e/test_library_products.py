@@ -70,6 +70,7 @@ def test_its_configs_compile_without_spills(product: LibraryProduct) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("product", PROVED, ids=str)
+@pytest.mark.each(3)
 def test_it_is_proved(product: LibraryProduct) -> None:
     report = compiled(product).check()
     assert report.ok, str(report)

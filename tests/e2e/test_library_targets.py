@@ -122,6 +122,7 @@ def test_a_product_of_few_rows(target: Target, config: wl.Config) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("target", OTHERS, ids=lambda t: t.name)
+@pytest.mark.each(2)
 def test_entries_compile_for_the_target_asked_for(target: Target) -> None:
     """With the first configuration for such chips."""
     strides = ["i32:16", "i32=1", "i32=1", "i32:16", "i32:16", "i32=1"]

@@ -266,6 +266,7 @@ def in_a_row(
 
 
 @pytest.mark.parametrize(("k", "groups"), diagonals(2, [0, 64, 200], [2, 0]))
+@pytest.mark.each(2)
 def test_loops_in_a_row(k: int, groups: int) -> None:
     """Draws in an `if`, numbers that only stores need; loops of no iteration among them."""
     m, n = 300, 3 * 64

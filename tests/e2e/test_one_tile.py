@@ -36,6 +36,7 @@ def launch(made: CompiledKernel) -> Case:
 
 
 @pytest.mark.parametrize("name", every(2, [*KERNELS]))
+@pytest.mark.each(2)
 def test_staging_lies_where_an_operand_was_and_is_proved(name: str) -> None:
     make, hosts, saved = KERNELS[name]
     made = make()

@@ -53,6 +53,7 @@ def matrices(m: int, n: int, k: int, pad: int, rights: int = 1) -> tuple[list[An
 
 
 @pytest.mark.parametrize(("name", "pad"), [("two-groups", 0), ("depth-1", 1), ("uniform", 4)])
+@pytest.mark.each(2)
 def test_two_dots_that_share_a(name: str, pad: int) -> None:
     (a, b, g, c), sizes = matrices(150, 100, 136, pad, rights=2)
     compiled, found = check(kernels.gated, [a, b, g, c, *sizes], (2, 2), {**TILES, **KNOBS[name]})
@@ -79,6 +80,7 @@ def test_a_dot_under_an_if(name: str, by_data: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "pad"), [("two-groups", 0), ("one-group", 1), ("uniform", 0)])
+@pytest.mark.each(2)
 def test_a_load_that_a_dot_and_a_sum_use(name: str, pad: int) -> None:
     (a, b, c), sizes = matrices(300, 60, 100, pad)
     sums = road.array((300,), np.float32)
@@ -120,6 +122,7 @@ def test_rows_that_an_index_names(name: str, pad: int, k: int, pieces: int) -> N
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.each(2)
 def test_batches(name: str) -> None:
     a, b, c = integers(3, 140, 64), integers(3, 64, 72), road.array((3, 140, 72), np.float32)
     meta = {**TILES, **KNOBS[name]}
@@ -140,6 +143,7 @@ def test_attention_without_softmax_is_exact(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.each(2)
 def test_attention(name: str) -> None:
     rng = np.random.default_rng(4)
     q, k, v = (road.filled(rng.standard_normal((n, 64)), BF16) for n in (200, 150, 150))
@@ -169,6 +173,7 @@ def test_vector_add(n: int, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("columns", [64, 100, 1])
+@pytest.mark.each(2)
 def test_softmax_of_rows(columns: int) -> None:
     x = np.random.default_rng(1).standard_normal((5, columns), np.float32)
     x = road.filled(x, np.float32, pad=-(-columns % 4))

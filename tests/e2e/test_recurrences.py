@@ -74,6 +74,7 @@ def _expected(w: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("knobs", [{"num_consumer_groups": 1}, {"num_consumer_groups": 0}], ids=str)
 @pytest.mark.parametrize("rows", [64, 250])
+@pytest.mark.each(2)
 def test_one_guard_serves_a_step(knobs: dict[str, Any], rows: int) -> None:
     """Of what threads store for copies and dots to read; and rows of numbers are loaded before it."""
     args = _data(rows)

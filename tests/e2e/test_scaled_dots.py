@@ -119,6 +119,7 @@ def test_a_product_is_right_and_proved(target: str, name: str) -> None:
     ("name", "groups", "target"),
     diagonals(4, ["mxfp8", "mxfp4", "nvfp4", "weights"], [0, 2], ["sm_90a", "sm_120a"]),
 )
+@pytest.mark.each(2)
 def test_tasks_and_none(name: str, groups: int, target: str) -> None:
     case = CASES[name]()
     made = compiled(case, target, num_consumer_groups=groups)

@@ -69,6 +69,7 @@ def check(case: Gemm, k: int, programs: int = 2, depth: int = 3) -> CompiledKern
         ],
     ),
 )
+@pytest.mark.each(2)
 def test_both_replicas_copy(pads: tuple[int, int, int], orders: str, via: set[str]) -> None:
     case = Gemm(150, 90, 64, pads=pads, orders=orders, blocks=(128, 64, 32))
     compiled = check(case, 100)
@@ -82,6 +83,7 @@ def test_both_replicas_copy(pads: tuple[int, int, int], orders: str, via: set[st
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("pad", [1, 4])
+@pytest.mark.each(2)
 def test_trip_counts_around_the_depth(depth: int, pad: int) -> None:
     case = Gemm(130, 64, 0, pads=(pad, pad, 0), orders="rr")
     for trips in sorted({0, 1, depth - 1, depth, depth + 1, 2 * depth + 1}):

@@ -90,6 +90,7 @@ def test_as_many_as_an_instruction_takes() -> None:
     ],
     ids=["exchanged", "read", "split", "wide"],
 )
+@pytest.mark.each(2)
 def test_what_stays_apart(change: dict[str, Any], columns: list[int], why: str) -> None:
     compiled = check(arguments(False, 0), {**TILES, **TWO, **change}, columns)
     assert why in compiled.explain()
@@ -106,6 +107,7 @@ def test_chains_of_sums() -> None:
 
 
 @pytest.mark.parametrize("promote", [None, 64])
+@pytest.mark.each(2)
 def test_8_bit_descriptors(promote: int | None) -> None:
     m, n, k = 160, 80, 160
     a, b1, b2 = (integers(rows, k, dtype=E4M3) for rows in (m, n, n))

@@ -95,6 +95,7 @@ def test_no_staging() -> None:
 
 
 @pytest.mark.parametrize("task", [False, True])
+@pytest.mark.each(2)
 def test_a_tile_leaves_whole(task: bool) -> None:
     kernel = persistent(store_whole=True, store_task=task, num_buffers_warp_spec=3)
     (store,) = kernel.schedule.stores
@@ -132,6 +133,7 @@ def test_buffers_that_do_not_divide_the_chunks() -> None:
         ],
     ),
 )
+@pytest.mark.each(2)
 def test_a_task_stores(blocks: tuple[int, int, int], knobs: dict[str, Any]) -> None:
     case = Gemm(300, 520, 100, blocks=blocks)
     args = case.args(*case.arrays(np.random.default_rng(0)))

@@ -72,6 +72,7 @@ def simulated(case: Case, made: Any) -> None:
         ),
     ],
 )
+@pytest.mark.each(2)
 def test_a_kernel_is_right_and_proved(target: str, name: str) -> None:
     case = catalog.by_name()[name]
     made = compiled(case, target)
@@ -132,6 +133,7 @@ def test_a_pipeline_of_groups_comes_back_from_its_text(name: str, tmp_path: Path
     ("name", "groups"),
     diagonals(2, ["matmul-bf16-rc", "attention-bias-descriptor", "f32-tf32-rr"], [None, 0, 2]),
 )
+@pytest.mark.each(2)
 def test_tma_can_be_left_alone(name: str, groups: int | None) -> None:
     case = catalog.by_name()[name]
     made = compiled(case, "sm_90a", tma=False, num_consumer_groups=groups)
@@ -144,6 +146,7 @@ def test_tma_can_be_left_alone(name: str, groups: int | None) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @on(OTHERS)
+@pytest.mark.each(2)
 def test_tasks_feed_products(target: str) -> None:
     """By TMA where there is one, else by producers that copy piece by piece."""
     case = catalog.by_name()["matmul-bf16-rc"]

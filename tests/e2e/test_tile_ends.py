@@ -103,6 +103,7 @@ def test_together(meta: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("task", [None, True], ids=["by groups", "by a task"])
+@pytest.mark.each(2)
 def test_what_leaves_in_chunks_by_the_groups_is_no_turn(task: bool | None) -> None:
     """Long ends ask for a fourth slot all the same."""
     compiled = staggered({"BLOCK_N": 256, "store_task": task}, k=64)

@@ -40,6 +40,7 @@ def test_a_sum_is_carried_as_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("warps", [1, 2])
+@pytest.mark.each(2)
 def test_warps_that_do_rows_as_they_are_make_no_transpose(warps: int, tmp_path: Path) -> None:
     """wgmma takes four warps: mma.sync's 16 rows decide, of which 8 are none."""
     for rows, transposed in ((16, False), (8, True)):
@@ -53,6 +54,7 @@ def test_warps_that_do_rows_as_they_are_make_no_transpose(warps: int, tmp_path: 
 
 
 @pytest.mark.parametrize("tile", [(24, 48, 64), (20, 64, 64), (264, 64, 64)], ids=str)
+@pytest.mark.each(2)
 def test_what_neither_fills_an_instruction_of_a_warp_group(tile: tuple[int, int, int]) -> None:
     """Other instructions are filled in part, whichever way takes fewer; none where only warp groups multiply."""
     case = product(64, 64, 64, tile, BF16, "rc")

@@ -106,6 +106,7 @@ def test_persistent_matmul(subtile: bool, ws: bool, target: str) -> None:
 @pytest.mark.parametrize(
     "knobs", [{"num_consumer_groups": 1}, {"num_consumer_groups": 0}, {"ALIGNED": True}, {}]
 )
+@pytest.mark.each(2)
 def test_grouped_matmul(knobs: dict[str, int], target: str) -> None:
     """Sizes and places from memory: addresses in registers, a while around the loop, and still a producer."""
     sizes = np.array([[128, 128, 64], [256, 64, 128], [128, 192, 64]], np.int32)

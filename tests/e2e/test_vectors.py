@@ -161,6 +161,7 @@ def test_a_vector_of_every_step_shares_its_ring_depth() -> None:
 
 
 @pytest.mark.parametrize("stages", [None, 1])
+@pytest.mark.each(2)
 def test_attention_with_a_bias_of_keys(stages: int | None) -> None:
     rng = np.random.default_rng(4)
     s, d = 272, 64

@@ -120,6 +120,7 @@ def aligned(script: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", every(4, [*SCRIPTS]))
+@pytest.mark.each(2)
 def test_scripts_too(name: str, tmp_path: Path) -> None:
     """What was written by hand is ejected as well, and once more what came out."""
     compiled = SCRIPTS[name].compile(aligned(SCRIPTS[name]))

@@ -120,6 +120,7 @@ def again(script: Any, args: Callable[[], list[Any]], folder: Path) -> str:
 
 @pytest.mark.parametrize("script", [Fibonacci(), Rotation(), Arms(), Tiles()])
 @pytest.mark.parametrize("n", [1, 6, 70])
+@pytest.mark.each(2)
 def test_variables(script: Any, n: int, tmp_path: Path) -> None:
     n = min(n, 6) if not isinstance(script, Tiles) else n
     start = (np.arange(128) * 7 % 23).astype(np.int32)

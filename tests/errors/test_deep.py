@@ -32,6 +32,7 @@ def ones() -> Iterator[Any]:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("terms", [500, 1000])
+@pytest.mark.each(2)
 def test_long_sums(terms: int, tmp_path: Path) -> None:
     sums = " + ".join(f"v * {i % 5}" for i in range(terms))
     text = f"{KERNEL}    tl.store(o + i, {sums})\n"

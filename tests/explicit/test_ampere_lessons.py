@@ -53,6 +53,7 @@ def test_it_computes_the_product(path: Path, sizes: tuple[int, int, int]) -> Non
 
 @pytest.mark.usefixtures("without_nvrtc")
 @each
+@pytest.mark.each(3)
 def test_it_is_proved(path: Path) -> None:
     report = check(compiled(path, "sm_80").placed)
     assert report.ok, str(report)

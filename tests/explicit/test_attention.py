@@ -44,6 +44,7 @@ def compiled(**options: Any) -> Any:
         ],
     ),
 )
+@pytest.mark.each(2)
 def test_it_computes_attention(heads: int, seq: int, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(seq)
     d, kv_heads = options.get("d", 128), heads // options.get("shared_by", 1)
@@ -88,6 +89,7 @@ def test_a_tile_that_does_not_fit_is_told() -> None:
 
 @needs_nvdisasm
 @pytest.mark.parametrize("options", every(4, VARIANTS))
+@pytest.mark.each(2)
 def test_the_wait_stands_where_it_was_put_and_nothing_is_to_spare(options: dict[str, Any]) -> None:
     """A block of 64 × 128 in 128 threads: 64 exponentials, each with its scaling folded into one FFMA, packed
     conversions, and no move of a matrix register.  With the 2 of the rescaling, those asked for come before the

@@ -120,6 +120,7 @@ def test_what_does_harm_in_some_tiles_is_never_proved(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", RIGHT_TILES)
+@pytest.mark.each(2)
 def test_tiles_of_different_lengths_are_proved(case: str) -> None:
     found = report_of_tiles(case)
     assert found.verdict is Verdict.PROVED, str(found)

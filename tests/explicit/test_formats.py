@@ -43,6 +43,7 @@ def made(name: str, in_registers: bool) -> Any:
 
 @each
 @ways
+@pytest.mark.each(2)
 def test_it_multiplies_and_is_proved(name: str, in_registers: bool) -> None:
     left, right, sums, n, k = CASES[name]
     script = made(name, in_registers)

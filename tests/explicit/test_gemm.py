@@ -43,6 +43,7 @@ def test_the_protocol_is_proved() -> None:
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(192, 320, 208), (128, 256, 16), (64, 8, 512)])
+@pytest.mark.each(2)
 def test_it_computes_the_product(m: int, n: int, k: int) -> None:
     rng = np.random.default_rng(m + n + k)
     a = rng.integers(-3, 4, (m, k)).astype(ml_dtypes.bfloat16)
@@ -81,6 +82,7 @@ def test_clusters_compute_the_product(ctas: int, share: str) -> None:
 
 
 @pytest.mark.parametrize(("ctas", "share"), every(2, CLUSTERS))
+@pytest.mark.each(2)
 def test_clusters_compile_and_their_protocol_is_proved(ctas: int, share: str) -> None:
     found = clustered(ctas, share).resources
     assert found.problems() == () and found.registers == 168

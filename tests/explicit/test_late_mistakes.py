@@ -293,6 +293,7 @@ def test_groups_and_ctas(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
+@pytest.mark.each(2)
 def test_global_memory(name: str, tmp_path: Path) -> None:
     blocks, body, mistake, right = STORES[name]
     assert verdict(tmp_path, blocks, body.replace("{}", mistake)) is not Verdict.PROVED

@@ -37,6 +37,7 @@ def timed(run: Callable[[], CheckReport]) -> tuple[CheckReport, float]:
 
 
 @pytest.mark.parametrize("depth", every(2, [2, 3, 4]))
+@pytest.mark.each(2)
 def test_a_ring_with_two_consumers_is_proved(depth: int) -> None:
     func = ring(depth)
     report, seconds = timed(lambda: check(func))

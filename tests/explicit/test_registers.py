@@ -39,6 +39,7 @@ class Parts(Script):
     ("shape", "axis", "at"),
     [((64, 128), 1, 32), ((64, 48), 1, 17), ((24, 16), 0, 5), ((8, 8), 0, 4)],
 )
+@pytest.mark.each(2)
 def test_parts_are_put_together(shape: tuple[int, int], axis: int, at: int, to: Any) -> None:
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 97
     y = np.full_like(x, np.nan)

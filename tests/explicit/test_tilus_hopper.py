@@ -74,6 +74,7 @@ def test_the_script_runs_through_the_door() -> None:
 
 
 @each
+@pytest.mark.each(2)
 def test_it_computes_the_product_and_is_proved(name: str) -> None:
     m, n, k = 200, 136, 96
     a, b, c = arrays(m, n, k)

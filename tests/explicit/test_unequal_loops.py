@@ -113,5 +113,6 @@ def test_mistakes_of_late_iterations_with_an_inner_loop_are_found(count, mistake
 
 
 @pytest.mark.parametrize("count", ["from the 40th on", "every 40 more", "in turn"])
+@pytest.mark.each(2)
 def test_right_ones_are_proved(count):
     assert verdict(count) is Verdict.PROVED

@@ -625,6 +625,7 @@ def test_a_reshape_that_divides_in_no_common_way_says_so() -> None:
 @pytest.mark.parametrize(
     "offset, shape", [("98, 20", "7, 2"), ("0, 3", "112, 1"), ("56, 0", "56, 4")]
 )
+@pytest.mark.each(2)
 def test_any_slice_finds_a_layout(offset: str, shape: str) -> None:
     cut = f"%u = slice_tile(%t) {{offset=({offset}), shape=({shape})}}"
     out = placed(reshaped("112, 24", "", cut))

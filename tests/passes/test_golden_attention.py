@@ -57,6 +57,7 @@ def main_loop(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.each(2)
 def test_the_main_loop_is_the_hand_written_one(tile: tuple[int, int, int]) -> None:
     """Line by line: waits, turns, dots, releases, and how many exponentials stand before each wait."""
     by_hand, derived = programs(*tile)
@@ -114,6 +115,7 @@ def explained(d: int, groups: int, eighths: int) -> dict[str, list[Difference]]:
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.each(2)
 def test_every_difference_is_explained(tile: tuple[int, int, int]) -> None:
     by_hand, derived = programs(*tile)
     for task, reasons in explained(*tile).items():

@@ -71,6 +71,7 @@ def programs(name: str) -> tuple[Func, Func]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.each(2)
 def test_the_same_effects_until_the_scales_are_read(name: str) -> None:
     """Line by line: both tasks, but for the end of a tile."""
     by_hand, derived = (Protocol(f).tasks() for f in programs(name))

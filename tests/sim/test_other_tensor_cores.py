@@ -163,6 +163,7 @@ def scaled_terms(name: str, x: Any, s: Any, y: Any, t: Any) -> list[Term]:
 
 
 @pytest.mark.parametrize("name", FOURS | EIGHTS)
+@pytest.mark.each(2)
 def test_block_scaled_products_add_as_the_literature_says_of_tcgen05(name: str) -> None:
     format, group, scale = (FOURS | EIGHTS)[name]
     step, kept = (4, 35) if name in FOURS else (32, 25)  # terms of a sum: groups of 16, or products

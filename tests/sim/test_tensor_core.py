@@ -259,6 +259,7 @@ def test_a_kernel_adds_as_the_tensor_core(name: str, form: str) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("kind", ["fp8", "promoted-192", "gemm"])
+@pytest.mark.each(2)
 def test_the_oracle_adds_in_the_order_of_the_library_s_products(kind: str) -> None:
     (product_,) = (p for p in FIRSTS if p.name == kind)
     m, n, k = 128, 192, 528

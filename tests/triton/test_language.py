@@ -315,6 +315,7 @@ DIGESTS = {
 
 
 @pytest.mark.parametrize(("seed", "wide"), every(3, [*DIGESTS]))
+@pytest.mark.each(2)
 def test_random_numbers_are_those_of_triton(seed: int, wide: bool) -> None:
     out = on_both(random_numbers, np.zeros(6 * 64, np.float32), seed, N=64, WIDE=wide)
     assert hashlib.md5(out.tobytes()).hexdigest() == DIGESTS[seed, wide]

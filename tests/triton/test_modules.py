@@ -392,6 +392,7 @@ def timed_product(
 
 
 @pytest.mark.parametrize("knobs", [{"num_consumer_groups": 2}, {"num_consumer_groups": 0}])
+@pytest.mark.each(2)
 def test_the_clock_is_read_where_it_stands_and_all_threads_agree(
     knobs: dict[str, int], tmp_path: Path
 ) -> None:

@@ -404,6 +404,7 @@ def test_cases_that_are_none_are_a_usage_error(
         pytest.param("dual", "512,512,512", "warploom_dual", marks=pytest.mark.thorough),
     ],
 )
+@pytest.mark.each(2)
 def test_a_dry_run_compiles_what_would_be_launched(
     kind: str, shape: str, peers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_depth_of_one_must_drain() -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 4])
+@pytest.mark.each(2)
 def test_other_depths(depth: int) -> None:
     text = GEMM.replace("lead=(3,)", f"lead=({depth},)").replace("n=3", f"n={depth}")
     text = text.replace("depth=3", f"depth={depth}").replace("shared<[3]", f"shared<[{depth}]")

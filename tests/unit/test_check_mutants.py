@@ -48,6 +48,7 @@ def test_mutants_are_valid_and_all_different() -> None:
 
 
 @pytest.mark.parametrize("name", ["gemm", "dual GEMM, store task"])
+@pytest.mark.each(2)
 def test_mutants_under_conditions_are_valid_and_of_all_families(name: str) -> None:
     made = program(name).conditional
     families = Counter(m.family for m in made)

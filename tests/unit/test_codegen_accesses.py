@@ -24,7 +24,7 @@ from warploom.target import SM_90A
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
 # One kernel in so many without TESTS_ORDERS=all.
-SAMPLE = 1 if os.environ.get("TESTS_ORDERS") == "all" else 24
+SAMPLE = 1 if os.environ.get("TESTS_ORDERS") == "all" else 48
 
 
 @pytest.mark.slow

@@ -749,6 +749,7 @@ def test_arithmetic_by_ranges_is_that_of_the_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", ["attention, causal", "attention, four groups"])
+@pytest.mark.each(2)
 def test_ragged_tiles_from_a_counter_keep_apart_in_a_launch(name: str) -> None:
     """The last heads are fewer than a section, and the next tile is carried beside its number."""
     p = program(name)

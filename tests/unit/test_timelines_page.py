@@ -20,6 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "timeline.md"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("peer", ["warploom", "warploom_cluster"])
+@pytest.mark.each(2)
 def test_records_become_figures_data_and_a_page(
     peer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
