@@ -2,7 +2,8 @@
 
 Order: before assign_layouts, as comparisons are computed once for each layout; after everything that reads
 ranges off masks.
-Changes: none of the library's; kernels whose programs count places in 64 bits.
+Changes: 4 families that count places in 64 bits: attention of flash-linear-attention (attn/parallel,
+stickbreaking_attn, path_attn), its chunk_scaled_dot_kkt; none of the library's.
 
 Where a program's index is 64 bits wide, each comparison of a causal mask or of a range takes two instructions
 and the numbers two registers each, though all but one scalar of either side are small.
