@@ -17,8 +17,8 @@ from tests.explicit.squares import Squares
 from tests.launches import library, tutorials
 from warploom.check import Verdict, check
 from warploom.check.cases import find_cases
+from warploom.check.input_space import InputSpace
 from warploom.check.runs import Case, Runs
-from warploom.check.steering import Steering
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.kernels.explicit.attention import Attention
@@ -50,7 +50,7 @@ def drawing() -> Func:
 
 def sizes(func: Func, m: int, n: int, k: int) -> Case:
     x = [np.zeros(16, p.type.dtype.numpy) for p in func.params[:3]]  # type: ignore[attr-defined]
-    return Steering(func).case([*x, m, n, k, 1][: len(func.params) + 1])
+    return InputSpace(func).case([*x, m, n, k, 1][: len(func.params) + 1])
 
 
 def run(func: Func, case: Case, program: int) -> SimReport:

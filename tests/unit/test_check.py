@@ -13,11 +13,11 @@ from warploom.check import Case, check
 from warploom.check.cases import find_cases
 from warploom.check.course import Course
 from warploom.check.dependence import Dependence
+from warploom.check.input_space import InputSpace
 from warploom.check.recurrence import Recurrences
 from warploom.check.runs import Runs
 from warploom.check.search import Search
 from warploom.check.solve import Solver
-from warploom.check.steering import Steering
 from warploom.check.values import Wish
 from warploom.ir.core import Op
 from warploom.ir.ops import control
@@ -101,9 +101,9 @@ def test_a_number_that_counts_in_two_loops_counts_twice() -> None:
     """Combined inputs take few iterations in all: a tile of causal attention that is one of many is short."""
     func = compiled(64, True, 2).placed
     readings = Dependence(func).readings
-    steering = Steering(func, [(r.array.hint, r.is_written) for r in readings])
+    space = InputSpace(func, [(r.array.hint, r.is_written) for r in readings])
     at = [i for i, p in enumerate(func.params) if p.hint in ("heads", "seq")]
-    found = [[case.args[i] for i in at] for case in find_cases(func, None, steering)]
+    found = [[case.args[i] for i in at] for case in find_cases(func, None, space)]
     for heads, seq in found:
         tiles, steps = -(-seq // 256), -(-seq // 64)
         assert heads == 1 or heads * tiles * steps <= 64
@@ -114,12 +114,12 @@ def test_numbers_that_make_work_are_no_larger_than_serve() -> None:
     """Of eleven programs each is to have as many tiles as the one had before."""
     func = compiled(64, False, 4).placed
     dependence = Dependence(func)
-    steering, runs = Steering(func), Runs(func)
+    space, runs = InputSpace(func), Runs(func)
     checker = SimpleNamespace(runs=runs, report=None)
-    search = Search(checker, Solver(dependence, steering), [])
+    search = Search(checker, Solver(dependence, space), [])
     heads, seq = ([p.hint for p in func.params].index(x) for x in ("heads", "seq"))
-    base = steering.case(steering.smallest.values, {heads: 1, seq: 2497, steering.grid: 1})
-    case, _ = search.made(base, Wish({seq: 1, steering.grid: 11}, {}))
+    base = space.case(space.smallest.values, {heads: 1, seq: 2497, space.grid: 1})
+    case, _ = search.made(base, Wish({seq: 1, space.grid: 11}, {}))
     assert case is not None and case.grid == (11,)
     assert 11 * 14 <= case.args[heads] < 11 * 16  # 14 tiles each
 

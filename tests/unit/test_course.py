@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from warploom.check.course import Course, Courses
 from warploom.check.dependence import Condition, Dependence, Source
+from warploom.check.input_space import InputSpace
 from warploom.check.solve import Solver
-from warploom.check.steering import Steering
 from warploom.ir.build import const
 from warploom.ir.core import Builder, Func, Level, Op, Value, walk
 from warploom.ir.ops import arith, control
@@ -86,7 +86,7 @@ def of_each(func: Func, hold: Callable[[Op, list[bool]], bool]) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(loops())
 def test_conditions_go_along_a_loop_as_is_said(func: Func) -> None:
-    solver = Solver(Dependence(func), Steering(func))
+    solver = Solver(Dependence(func), InputSpace(func))
     courses = Courses(solver.values, solver.sums)
     (loop,) = (o for o in func.body.ops if o.kind is control.for_)
 
@@ -101,7 +101,7 @@ def test_conditions_go_along_a_loop_as_is_said(func: Func) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(loops())
 def test_a_comparison_comes_to_what_is_said(func: Func) -> None:
-    sums = Solver(Dependence(func), Steering(func)).sums
+    sums = Solver(Dependence(func), InputSpace(func)).sums
     known = {o: sums.outcome(o.result) for o in walk(func.body) if o.kind in COMPARED}
     of_each(func, lambda o, seen: known.get(o) is None or set(seen) == {known[o]})
 
@@ -116,7 +116,7 @@ def course(write: Callable[[Builder, Value, Value], Value], lo: int | None = Non
     control.for_(b, first, y, z, regions=[body.region([turn])])
     control.yield_(b)
     func = Func("one", b.region((x, y, z)), Level.TILE)
-    solver = Solver(Dependence(func), Steering(func))
+    solver = Solver(Dependence(func), InputSpace(func))
     o = solver.dependence.made[condition]
     (loop,) = (o for o in func.body.ops if o.kind is control.for_)
     return Courses(solver.values, solver.sums).of(
@@ -156,5 +156,5 @@ def test_what_the_bounds_of_a_loop_decide_is_decided() -> None:
     control.for_(b, x, y, const(b, 2), regions=[body.region([turn])])
     control.yield_(b)
     func = Func("bounds", b.region((x, y)), Level.TILE)
-    sums = Solver(Dependence(func), Steering(func)).sums
+    sums = Solver(Dependence(func), InputSpace(func)).sums
     assert {v: sums.outcome(v) for v in tests} == tests

@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Collection
 
+from warploom.check.input_space import InputSpace
 from warploom.check.runs import UNFIT, Case, Runs, limit_trips, ring_depth
-from warploom.check.steering import Steering
 from warploom.ir.analysis import loops
 from warploom.ir.core import Func, Op
 from warploom.sim.report import NeedsData, SimError, StepLimit, TripLimit
@@ -19,7 +19,7 @@ MAX_VOLUME = 64  # of iterations in all, where several loops run for more than t
 def find_cases(
     func: Func,
     runs: Runs | None = None,
-    steering: Steering | None = None,
+    space: InputSpace | None = None,
     base: Case | None = None,
 ) -> list[Case]:
     """Inputs that make the function's loops run for the trip counts that matter.
@@ -29,8 +29,8 @@ def find_cases(
     trip count not seen yet is kept, then combined.  Where one goes wrong on the way, it is the only one.
     runs: keeps those that it takes.  base: where the search begins."""
     try:
-        steering = steering or Steering(func)
-        return _search(func, runs or Runs(func), steering, base or steering.smallest)
+        space = space or InputSpace(func)
+        return _search(func, runs or Runs(func), space, base or space.smallest)
     except _Wrong as wrong:
         return [wrong.case]
 
@@ -43,10 +43,10 @@ class _Wrong(Exception):
         self.case = case
 
 
-def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case]:
+def _search(func: Func, runs: Runs, space: InputSpace, base: Case) -> list[Case]:
     depth = ring_depth(func)
     wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 3 * depth + 3})
-    seen, least = _trips(runs, base), steering.least(base)
+    seen, least = _trips(runs, base), space.least(base)
     is_told = runs.path(base, 0) is not None
     # The smaller, the shorter are all runs from here, where paths do not spare them; where one loop is as
     # long as any need be, no other one can be made longer from here.
@@ -55,15 +55,15 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
         base, seen = least, seen or _trips(runs, least)
     kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}  # variable -> value -> what it is good for
     usual, work = _iterations(func, _trips(runs, base)), dict[tuple[int, int], float]()
-    for i in steering.variables:
+    for i in space.variables:
         tried: set[int] = set()
-        for unit in steering.units(i):
+        for unit in space.units(i):
             for t in wanted:
                 if unit * t in tried:
                     continue
                 tried.add(unit * t)
                 try:
-                    reached = _trips(runs, steering.case(base.values, {i: unit * t}), wanted[-1])
+                    reached = _trips(runs, space.case(base.values, {i: unit * t}), wanted[-1])
                 except TripLimit:
                     break  # further multiples only run longer
                 new = {(o, n) for o, n in reached if n in wanted} - seen
@@ -71,12 +71,12 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
                     seen |= new
                     kept.setdefault(i, {})[unit * t] = new
                     work[i, unit * t] = _iterations(func, reached) / usual
-    base = _widest(runs, steering, base, kept)
+    base = _widest(runs, space, base, kept)
     values = base.values
     choices = [sorted({*kept[i], values[i]}) if i in kept else [a] for i, a in enumerate(values)]
     combined = itertools.product(*(list(enumerate(c)) for c in choices))
     cases = [
-        steering.case([a for _, a in picked])
+        space.case([a for _, a in picked])
         for picked in combined
         if sum(rank > 3 for rank, _ in picked) <= 1  # no two loops long at once
     ]
@@ -95,7 +95,7 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
     small = [c for c in cases if volume(c) <= MAX_VOLUME]
     cases = [c for c in cases if sum(c.values[i] != values[i] for i in kept) <= 1 or c in small]
     cases.sort(key=volume)
-    if steering.has_own_grid or steering.grid in kept:
+    if space.has_own_grid or space.grid in kept:
         return cases[:MAX_CASES]
     more = [Case(c.args, (2,), c.memory) for c in cases[:3]]  # with fewer tiles than programs, too
     return cases[:MAX_CASES] + more
@@ -107,12 +107,12 @@ def _iterations(func: Func, reached: set[tuple[Op, int]]) -> int:
     return max([1, *(math.prod(most.get(x, 1) for x in (o, *around[o])) for o in most)])
 
 
-def _widest(runs: Runs, steering: Steering, base: Case, kept: Collection[int]) -> Case:
+def _widest(runs: Runs, space: InputSpace, base: Case, kept: Collection[int]) -> Case:
     """The numbers that steer no loop as large as one tile allows, so that data fills it."""
     trips = _trips(runs, base)
-    for i in sorted(steering.free.difference(kept)):
-        for unit in steering.units(i):
-            wide = steering.case(base.values, {i: unit})
+    for i in sorted(space.free.difference(kept)):
+        for unit in space.units(i):
+            wide = space.case(base.values, {i: unit})
             if unit > base.args[i] and wide.grid == base.grid and _trips(runs, wide) == trips:
                 base = wide
                 break

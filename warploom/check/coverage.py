@@ -82,7 +82,7 @@ class Coverage:
         self.search = Search(checker, solver, cases)
         self.loops = Lengthening(self.search)
         self.checker, self.solver, self.courses = checker, solver, courses
-        self.dependence, self.steering = solver.dependence, solver.steering
+        self.dependence, self.space = solver.dependence, solver.space
         self.runs, self.report = checker.runs, checker.report
         self.apart = Compared()  # loops of different tasks, without partners
         self.cases = cases
@@ -170,7 +170,7 @@ class Coverage:
         """The iterations for which the loops around an event were run."""
         trips = self.checker.recurrences.trips
         around = (trips.get(loop, 0) for loop in self.dependence.loops.get(event, ()))
-        return max([self.steering.longest, *around])
+        return max([self.space.longest, *around])
 
     # ---- loops
 
@@ -220,7 +220,7 @@ class Coverage:
 
     def _part(self) -> None:
         """Runs inputs at which loops of different tasks run unequally often."""
-        base = self.steering.least(self.cases[0])
+        base = self.space.least(self.cases[0])
         self.apart = compared(self.dependence, self.solver.drawn, base)
         for wish in (w for parting in self.apart.partings for w in parting.wishes):
             self.search.run(base, wish)
@@ -292,7 +292,7 @@ class Coverage:
         """Runs an input with what is wished for, with other numbers in parts of each array."""
         case, programs = self.search.made(base, wish)
         for at, (name, fill) in enumerate(case.memory if case is not None else ()):
-            if case is not None and not self.steering.is_written(name):
+            if case is not None and not self.space.is_written(name):
                 for pattern in PATTERNS[1:]:
                     if not self.search.is_over():
                         other = Fill(fill.base, fill.base + 1, pattern)
@@ -304,12 +304,12 @@ class Coverage:
         every = (*self.dependence.choices, *self.dependence.conditions)
         operands = (v for c in every if Source.ITERATION in c.sources for v in c.op.operands)
         constants = {n for v in operands if (n := self.solver.sums.constant(v)) is not None}
-        least = 2 * self.steering.longest
+        least = 2 * self.space.longest
         for n in sorted(n for n in constants if least <= n <= LARGEST_CONSTANT)[:MOST_CONSTANTS]:
-            size = n + self.steering.longest
-            for double in (None, *sorted(self.steering.free)):
-                numbers = {i: (2 if i == double else 1) * size for i in self.steering.free}
-                yield Wish({i: self.steering.allowed(i, x)[-1] for i, x in numbers.items()}, {})
+            size = n + self.space.longest
+            for double in (None, *sorted(self.space.free)):
+                numbers = {i: (2 if i == double else 1) * size for i in self.space.free}
+                yield Wish({i: self.space.allowed(i, x)[-1] for i, x in numbers.items()}, {})
 
     def _flip(self, condition: Condition) -> None:
         """Runs inputs at which the condition may flip, beside the longest, the busiest and the smallest;
@@ -435,7 +435,7 @@ class Coverage:
         iteration, also late ones, and some in turn, in loops so long that both outcomes recur."""
         base = self.search.longest
         for at, (name, fill) in enumerate(base.memory):
-            if not self.steering.is_written(name):
+            if not self.space.is_written(name):
                 for pattern, other in itertools.product(PATTERNS[1:], (0, fill.base + 1)):
                     self.search.run_filled(base, at, Fill(fill.base, other, pattern))
         by_iteration = Source.MEMORY | Source.ITERATION
@@ -449,7 +449,7 @@ class Coverage:
                 for wish in itertools.islice(self.solver.trips(loop, trips, base), 1):
                     case, _ = self.search.made(base, wish)
                     for at, (name, fill) in enumerate(case.memory if case is not None else ()):
-                        if case is not None and not self.steering.is_written(name):
+                        if case is not None and not self.space.is_written(name):
                             number = fill.base or 1
                             self.search.run_filled(case, at, Fill(number, 0, pattern))
                             self.search.run_filled(case, at, Fill(0, number, pattern))
@@ -466,10 +466,7 @@ class Coverage:
             if not is_told:
                 yield wish
                 continue
-            if (
-                self.solver.outcome(condition, self.steering.changed(base, wish.numbers), wish)
-                == now
-            ):
+            if self.solver.outcome(condition, self.space.changed(base, wish.numbers), wish) == now:
                 continue
             for same in (wish, self.solver.pinned(condition, base, wish)):
                 case, _ = self.search.made(base, same)
@@ -487,7 +484,7 @@ class Coverage:
             for drift in (1, 3):
                 base = self.search.longest
                 memory = tuple(
-                    (name, Fill(fill.base, drift=drift if self.steering.is_written(name) else 0))
+                    (name, Fill(fill.base, drift=drift if self.space.is_written(name) else 0))
                     for name, fill in base.memory
                 )
                 self.checker.run(Case(base.args, base.grid, memory))

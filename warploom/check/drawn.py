@@ -63,7 +63,7 @@ class Drawn:
 
     def __init__(self, values: Values, sums: Sums) -> None:
         self.values, self.sums = values, sums
-        self.dependence, self.steering, self.func = values.dependence, values.steering, values.func
+        self.dependence, self.space, self.func = values.dependence, values.space, values.func
         self._countings: dict[Op, Counting | None] = {}
 
     @cached_property
@@ -128,11 +128,11 @@ class Drawn:
         be negative, and in kernels that tell each task by itself what it does."""
         if condition.op.kind in (arith.eq, arith.ne) or condition.op.kind not in COMPARISONS:
             return None
-        if self.steering.has_own_grid or Source.MEMORY in condition.sources:
+        if self.space.has_own_grid or Source.MEMORY in condition.sources:
             return None
         for x in closure([condition.value], self.dependence.flow_of):
             o = self.dependence.made.get(x)
-            if self.values.index.get(x) in self.steering.free - self.steering.sizes:
+            if self.values.index.get(x) in self.space.free - self.space.sizes:
                 return None
             if o is not None and o.kind is arith.const and abs(o.attrs["value"]) > LARGEST:
                 return None
@@ -259,26 +259,26 @@ class Drawn:
 
         for v in sorted(self._behind(*values), key=self._order):
             o = self.dependence.made.get(v)
-            if v in self.values.index and self.values.index[v] in self.steering.free:
+            if v in self.values.index and self.values.index[v] in self.space.free:
                 i = self.values.index[v]
-                sign = 1 if i in self.steering.sizes else signs(rng)
-                given[v] = numbers[i] = sign * some(17) * self.steering.divisor(i)
+                sign = 1 if i in self.space.sizes else signs(rng)
+                given[v] = numbers[i] = sign * some(17) * self.space.divisor(i)
             elif o is not None and o.kind is tile.program_id:
                 axis = o.attrs["axis"]
                 given[v] = ids[axis] = ids.get(axis, some(16))
             elif o is not None and o.kind is tile.num_programs:
-                if o.attrs["axis"] == 0 and not self.steering.has_own_grid:
-                    grid = self.steering.grid
+                if o.attrs["axis"] == 0 and not self.space.has_own_grid:
+                    grid = self.space.grid
                     given[v] = numbers[grid] = numbers.get(grid, some(16) + 1)
             elif o is not None and o.kind is tile.load:
                 for array in self.dependence.arrays(o.operands[0]):
-                    if array.hint in self.steering.arrays:
-                        i = self.steering.array(array.hint)
+                    if array.hint in self.space.arrays:
+                        i = self.space.array(array.hint)
                         given[v] = numbers[i] = numbers.get(i, signs(rng) * some(17))
             elif o is not None and o.kind is tile.atomic:
                 given[v] = some(17)
-        if self.steering.grid in numbers and 0 in ids:
-            ids[0] %= numbers[self.steering.grid]
+        if self.space.grid in numbers and 0 in ids:
+            ids[0] %= numbers[self.space.grid]
         return out
 
     def _draw_in_loops(self, values: Sequence[Value], at: Op, case: Case) -> tuple[Inputs, bool]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from warploom.check.aliases import groups_of, merged, unlike
 from warploom.check.disjoint import Condition
 from warploom.check.global_memory import GlobalMemory, Settled, asked_axes, check_global
+from warploom.check.input_space import InputSpace
 from warploom.check.report import CheckReport, Failure
 from warploom.check.runs import Case
 from warploom.check.samples import Sample
-from warploom.check.steering import Steering
 from warploom.check.terms import LAUNCH, OWN, atoms_of
 from warploom.ir.core import Func, Value
 
@@ -127,8 +127,8 @@ def examples(func: Func, searched: Sequence[Case]) -> tuple[list[Case], list[Cas
     """The largest of the inputs that were searched for, and one with all numbers three times as large (so
     that strides keep their relation to extents), on small and on large grids.  Then some in which one
     number alone is large, and one in which all are; these may be too large to be looked at."""
-    steering = Steering(func)
-    free = sorted(steering.free)
+    space = InputSpace(func)
+    free = sorted(space.free)
     if not searched:
         return [], []
     largest = max(searched, key=lambda c: math.prod(1 + int(c.args[i]) for i in free))
@@ -136,14 +136,14 @@ def examples(func: Func, searched: Sequence[Case]) -> tuple[list[Case], list[Cas
     found = []
     for factor in FACTORS:
         more = {i: factor * int(largest.args[i]) for i in free}
-        case = steering.case(largest.values[: len(func.params) + 1], more)
-        grids = (case.grid,) if steering.has_own_grid else map(tuple, _grids(axes))
+        case = space.case(largest.values[: len(func.params) + 1], more)
+        grids = (case.grid,) if space.has_own_grid else map(tuple, _grids(axes))
         found += [Case(case.args, grid) for grid in grids]
-    small = {i: SHORT * steering.divisor(i) for i in free}
-    long = {i: LONG * steering.divisor(i) for i in free}
+    small = {i: SHORT * space.divisor(i) for i in free}
+    long = {i: LONG * space.divisor(i) for i in free}
     changes = [*({**small, i: long[i]} for i in free[:MOST_LONG]), long]
-    large = (steering.case(largest.values[: len(func.params) + 1], more) for more in changes)
-    grid = None if steering.has_own_grid else _grids(axes)[0]
+    large = (space.case(largest.values[: len(func.params) + 1], more) for more in changes)
+    grid = None if space.has_own_grid else _grids(axes)[0]
     longer = [Case(c.args, grid or c.grid) for c in large]
     return list({c.key: c for c in found}.values()), longer
 

@@ -32,9 +32,9 @@ class Lengthening:
 
     def __init__(self, search: Search) -> None:
         self.search, self.checker, self.report = search, search.checker, search.report
-        self.dependence, self.steering, self.solver = (
+        self.dependence, self.space, self.solver = (
             search.dependence,
-            search.steering,
+            search.space,
             search.solver,
         )
         self.runs = search.runs
@@ -52,7 +52,7 @@ class Lengthening:
         """Runs each loop for as long as its state takes to recur, where an input makes it."""
         rich, least = (
             self.checker.rich or self.search.cases[0],
-            self.steering.least(self.search.cases[0]),
+            self.space.least(self.search.cases[0]),
         )
         for loop in self.loops:
             # First from where a kind of iteration came, which has not come for long enough.
@@ -107,14 +107,14 @@ class Lengthening:
         most = MOST_BEYOND * self.checker.recurrences.enough(loop)
 
         def length(i: int) -> float:
-            case = self.steering.changed(base, {i: 2 * max(1, base.values[i])})
+            case = self.space.changed(base, {i: 2 * max(1, base.values[i])})
             try:
                 return sum(self.runs.most_trips(case, 0, most).values())
             except (SimError, NeedsData, StepLimit):
                 return math.inf
 
-        arrays = {i for i in self.steering.variables if i > self.steering.grid}
-        return sorted(self.steering.free | arrays, key=lambda i: (length(i), i))
+        arrays = {i for i in self.space.variables if i > self.space.grid}
+        return sorted(self.space.free | arrays, key=lambda i: (length(i), i))
 
     def _is_done(self, loop: Op, kind: Kind | None) -> bool:
         """Is there nothing to be found by longer runs of a loop (of one kind of iterations), or no time?"""
@@ -127,9 +127,9 @@ class Lengthening:
 
     def _alone(self, case: Case) -> Case:
         """The same work for one program, where the launch says how many there are."""
-        if self.steering.has_own_grid or math.prod(case.grid) == 1:
+        if self.space.has_own_grid or math.prod(case.grid) == 1:
             return case
-        return self.steering.changed(case, {self.steering.grid: 1})
+        return self.space.changed(case, {self.space.grid: 1})
 
     def _lengths(self, loop: Op) -> Sequence[int]:
         """For how many iterations a loop is to run: what is found may fall short of it, and what recurs
@@ -157,14 +157,14 @@ class Lengthening:
         """Runs a loop whose bounds are differences of words: offsets, each larger than the one before; in a
         program far from the first, too, where its number counts."""
         most = MOST_BEYOND * self.checker.recurrences.enough(loop)
-        far = self.steering.with_grid(self.search.longest, [LARGE_GRID])
+        far = self.space.with_grid(self.search.longest, [LARGE_GRID])
         for base in (self.search.longest, far):
             by = 1 if base is not None else LARGEST
             while by < LARGEST and not self.is_long(loop) and not self.report.failures:
                 assert base is not None
                 by = 2 * by + 1
                 memory = tuple(
-                    (name, fill if self.steering.is_written(name) else Fill(0, by, RISING))
+                    (name, fill if self.space.is_written(name) else Fill(0, by, RISING))
                     for name, fill in base.memory
                 )
                 case, last = Case(base.args, base.grid, memory), base.grid[0] - 1
@@ -184,12 +184,10 @@ class Lengthening:
         longer than asked for, one in between."""
 
         def made(n: int) -> int:
-            return self.steering.allowed(i, n)[-1]
+            return self.space.allowed(i, n)[-1]
 
         def found(n: int) -> int | None:
-            return self._trips(
-                loop, self.steering.changed(base, {i: made(n)}), 0, MOST_BEYOND * trips
-            )
+            return self._trips(loop, self.space.changed(base, {i: made(n)}), 0, MOST_BEYOND * trips)
 
         n, best, idle = max(1, base.values[i]), None, 0
         least = most = found(n) or 0

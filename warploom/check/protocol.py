@@ -40,6 +40,7 @@ from warploom.check.explore import (
     explore,
     simulation,
 )
+from warploom.check.input_space import InputSpace
 from warploom.check.interleaving import Interleaving, shortened
 from warploom.check.launch_run import run_launch
 from warploom.check.launches import add_global_memory
@@ -48,7 +49,6 @@ from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
 from warploom.check.runs import NOT_CONFLUENT, UNFIT, Case, Runs, is_reading, ring_depth
 from warploom.check.solve import Solver
-from warploom.check.steering import Steering
 from warploom.errors import whole_number
 from warploom.ir.core import Func, Op, walk
 from warploom.ir.ops import control
@@ -104,8 +104,8 @@ def _checked(
     dependence = Dependence(func)
     watched = dict.fromkeys(c.op for c in (*dependence.conditions, *dependence.choices))
     runs = Runs(func, watched)
-    steering = Steering(func, [(r.array.hint, r.is_written) for r in dependence.readings])
-    solver = Solver(dependence, steering)
+    space = InputSpace(func, [(r.array.hint, r.is_written) for r in dependence.readings])
+    solver = Solver(dependence, space)
     courses = Courses(solver.values, solver.sums)
     few = passings(dependence, solver.sums)
     bends = {o: dependence.bend(o) for o in dependence.deciding if o.kind is control.for_}
@@ -115,7 +115,7 @@ def _checked(
     if cases is not None:
         given = [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]
     if given is None:
-        found = find_cases(func, runs, steering, solver.promised(steering.smallest))
+        found = find_cases(func, runs, space, solver.promised(space.smallest))
         checker.is_searched = runs.is_searching = True
         checker.joint_states_left //= JOINT_SEARCHED
         checker.joint_steps_left //= JOINT_SEARCHED
@@ -123,9 +123,9 @@ def _checked(
         for case in found:
             checker.run(case)
         coverage.complete()
-        checker.run_longer(steering)
+        checker.run_longer(space)
         coverage.judge()
-        sizes = (func.params[i] for i in sorted(steering.sizes))
+        sizes = (func.params[i] for i in sorted(space.sizes))
         checker.report.sizes = tuple(p.hint for p in sizes if p in dependence.needed)
         if launch is not None:
             run_launch(runs, checker.report, checker.judge, launch, dependence.readings)
@@ -224,16 +224,16 @@ class _Checker:
         """The case in which a loop ran for the longest."""
         return self._longest[loop][1]
 
-    def run_longer(self, steering: Steering) -> None:
+    def run_longer(self, space: InputSpace) -> None:
         """Where no recurrence was seen, runs the loop longer, in the program that ran it for longest:
         what steers it two and four times as large."""
         for loop, (_, case, program) in list(self._longest.items()):
-            for i in () if loop in self.whole else steering.variables:
+            for i in () if loop in self.whole else space.variables:
                 for factor in (2, 4):
                     rank = self._longest[loop][0]
                     if self.report.failures or self.recurrences.period(loop) is not None:
                         break
-                    longer = steering.changed(case, {i: factor * case.values[i]})
+                    longer = space.changed(case, {i: factor * case.values[i]})
                     programs = math.prod(longer.grid)
                     self.run(longer, (program,) if program < programs else ())
                     if self._longest[loop][0] == rank:

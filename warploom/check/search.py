@@ -38,7 +38,7 @@ class Search:
 
     def __init__(self, checker: Checker, solver: Solver, cases: list[Case]) -> None:
         self.checker, self.solver = checker, solver
-        self.dependence, self.steering = solver.dependence, solver.steering
+        self.dependence, self.space = solver.dependence, solver.space
         self.runs, self.report, self.cases = checker.runs, checker.report, cases
         self.is_cut = False  # did the steps not suffice?
         self._end = 0, 0  # the steps after which it is over, and what was told
@@ -71,8 +71,8 @@ class Search:
             return
         self.checker.run(case, programs)
         for i in wish.numbers:
-            if i > self.steering.grid and not self.report.failures:
-                at = i - self.steering.grid - 1
+            if i > self.space.grid and not self.report.failures:
+                at = i - self.space.grid - 1
                 was, now = base.memory[at][1].base, case.memory[at][1].base
                 for pattern in PATTERNS[1:]:
                     self.run_filled(case, at, Fill(was, now, pattern), programs)
@@ -91,10 +91,10 @@ class Search:
         return self._made[key]
 
     def _make(self, base: Case, wish: Wish) -> tuple[Case | None, tuple[int, ...]]:
-        case = self.steering.changed(base, wish.numbers)
+        case = self.space.changed(base, wish.numbers)
         if wish.ids:
             wanted = [wish.ids.get(axis, 0) for axis in range(3)]
-            grown = self.steering.with_grid(case, [n + 1 for n in wanted])
+            grown = self.space.with_grid(case, [n + 1 for n in wanted])
             if grown is None:
                 return None, ()
             case = grown
@@ -112,7 +112,7 @@ class Search:
         """The same, or larger numbers with which a program runs its loops as often as the first one does in
         the base: in a launch with more programs than tiles the last ones do nothing, and a number that turns
         a condition may leave little to do.  A kernel that chooses its grid gives each program work."""
-        if self.steering.has_own_grid:
+        if self.space.has_own_grid:
             return case
 
         def trips(case: Case, program: int) -> Mapping[Op, int]:
@@ -133,25 +133,25 @@ class Search:
 
         missing, _ = lacking(case)
         programs = math.prod(case.grid) if wish.ids else 1
-        for i in self.steering.variables:
+        for i in self.space.variables:
             if not missing:
                 break
-            if i >= self.steering.grid or i in wish.numbers:
+            if i >= self.space.grid or i in wish.numbers:
                 continue
             least = case.args[i]
-            units = sorted({least, *self.steering.units(i)})
+            units = sorted({least, *self.space.units(i)})
             for n, factor in ((n, by) for n in units for by in sorted({programs, *missing})):
-                larger = self.steering.changed(case, {i: n * factor})
+                larger = self.space.changed(case, {i: n * factor})
                 still, is_far = lacking(larger)
                 if (len(still), sum(still)) < (len(missing), sum(missing)):
                     case, missing = larger, still
                 if not missing or is_far:  # a larger one lengthens what is long enough
                     break
-            unit = self.steering.divisor(i)  # as small as serves, or nearly so
+            unit = self.space.divisor(i)  # as small as serves, or nearly so
             low, high = max(0, least) // unit, case.args[i] // unit
             while high - low > 1 + high // 8:
                 n = (low + high) // 2
-                smaller = self.steering.changed(case, {i: n * unit})
+                smaller = self.space.changed(case, {i: n * unit})
                 if lacking(smaller)[0] == missing:
                     case, high = smaller, n
                 else:

@@ -24,8 +24,8 @@ from warploom.check.dependence import (
     Source,
 )
 from warploom.check.drawn import Drawn
+from warploom.check.input_space import InputSpace
 from warploom.check.runs import Case
-from warploom.check.steering import Steering
 from warploom.check.sums import Sums, added
 from warploom.check.values import Values, Wish
 from warploom.ir.analysis import closure
@@ -42,10 +42,10 @@ _NUMBERS = np.r_[np.arange(SWEPT), SWEPT * np.unique(np.geomspace(1, 4096, 64).a
 class Solver:
     """For the conditions of one function."""
 
-    def __init__(self, dependence: Dependence, steering: Steering) -> None:
-        self.dependence, self.steering = dependence, steering
+    def __init__(self, dependence: Dependence, space: InputSpace) -> None:
+        self.dependence, self.space = dependence, space
         self.func = dependence.func
-        self.values, self.sums = Values(dependence, steering), Sums(dependence)
+        self.values, self.sums = Values(dependence, space), Sums(dependence)
         self.drawn = Drawn(self.values, self.sums)
 
     # ---- inputs at which it is another one
@@ -105,7 +105,7 @@ class Solver:
                 yield from itertools.islice(self._making(x, outcome, case, wish), FEW)
         else:
             atom = Condition(v, o, sources, o)
-            base = self.steering.changed(case, wish.numbers)
+            base = self.space.changed(case, wish.numbers)
             for more in itertools.islice(self.flipping(atom, base), MOST_OF_AN_ATOM):
                 both = wish.and_(more)
                 if Source.ITERATION in sources or self._comes_to(v, wanted, case, both):
@@ -124,7 +124,7 @@ class Solver:
 
     def _comes_to(self, v: Value, wanted: bool, case: Case, wish: Wish) -> bool:
         """Whether an i1 is so at an input with what is wished for; yes where that can't be told."""
-        found = self.values(v, self.steering.changed(case, wish.numbers), self._ids(wish))
+        found = self.values(v, self.space.changed(case, wish.numbers), self._ids(wish))
         return found is None or bool(found) is wanted
 
     def outcome(self, condition: Condition, case: Case, wish: Wish) -> bool | None:
@@ -135,9 +135,7 @@ class Solver:
     def pinned(self, condition: Condition, case: Case, wish: Wish) -> Wish:
         """A wish that keeps the other arguments that a condition hangs on as they are."""
         behind = closure([condition.value], self.dependence.behind)
-        kept = (
-            i for i, p in enumerate(self.func.params) if p in behind and i in self.steering.free
-        )
+        kept = (i for i, p in enumerate(self.func.params) if p in behind and i in self.space.free)
         return Wish({i: case.args[i] for i in kept}, {}).and_(wish)
 
     def _ids(self, wish: Wish) -> dict[Value, Any]:
@@ -160,7 +158,7 @@ class Solver:
             ]
             for condition in broken:
                 for wish in self.flipping(condition, base):
-                    case = self.steering.changed(base, wish.numbers)
+                    case = self.space.changed(base, wish.numbers)
                     if self.values(condition.value, case):
                         base = case
                         break
@@ -172,8 +170,8 @@ class Solver:
             return
         if v in self.values.index:
             i = self.values.index[v]
-            if i in self.steering.free:
-                yield from (Wish({i: m}, {}) for m in self.steering.allowed(i, n))
+            if i in self.space.free:
+                yield from (Wish({i: m}, {}) for m in self.space.allowed(i, n))
             return
         if v in self.values.loop_of:
             yield from self._iteration(self.values.loop_of[v], n, case, depth)
@@ -195,11 +193,11 @@ class Solver:
                     yield Wish({}, {o.attrs["axis"]: n})
             case tile.num_programs:
                 if 0 < n < 1 << 20 and o.attrs["axis"] == 0:
-                    yield Wish({self.steering.grid: n}, {})
+                    yield Wish({self.space.grid: n}, {})
             case tile.load:
                 for array in self.dependence.arrays(o.operands[0]):
-                    if array.hint in self.steering.arrays:
-                        yield Wish({self.steering.array(array.hint): n}, {})
+                    if array.hint in self.space.arrays:
+                        yield Wish({self.space.array(array.hint): n}, {})
             case _:
                 yield from self._backwards(o, n, case, depth + 1)
 
@@ -221,13 +219,13 @@ class Solver:
             by = way.get(1, 0) if not set(way) - {1} else 1
             if begin is not None and by > 0 and 0 <= (n - int(begin)) // by < 1 << 16:
                 before = (n - int(begin)) // by
-                yield from self.trips(loop, before + 2 + self.steering.longest, case, depth + 1)
+                yield from self.trips(loop, before + 2 + self.space.longest, case, depth + 1)
             return
         goes_on = self.dependence.made.get(loop.regions[0].yielded[0])
         if goes_on is not None and goes_on.kind in COMPARISONS:
             for x in goes_on.operands:
                 if x not in self._carried:
-                    yield from self.reach(x, n + self.steering.longest, case, depth + 1)
+                    yield from self.reach(x, n + self.space.longest, case, depth + 1)
 
     def _chosen(self, o: Op, result: int, n: int, case: Case, depth: int) -> Iterator[Wish]:
         """The arm of an `if` that gives n, or one made to, and the condition that chooses it."""
@@ -267,7 +265,7 @@ class Solver:
             return
         iteration = (n - int(lo)) // int(step)
         if 0 <= iteration < 1 << 16:
-            for trips in (iteration + 2 + self.steering.longest, iteration + 2, iteration + 1):
+            for trips in (iteration + 2 + self.space.longest, iteration + 2, iteration + 1):
                 yield from self.trips(loop, trips, case, depth)
         yield from self.reach(loop.operands[0], n, case, depth + 4)
 
@@ -302,7 +300,7 @@ class Solver:
         is wished for already: the inputs by their index, and arrays."""
         behind = closure(values, self.dependence.flow_of)
         numbers, begun = _NUMBERS, at or Wish({}, {})
-        case = self.steering.changed(case, begun.numbers)
+        case = self.space.changed(case, begun.numbers)
         ids = self._ids(begun)
 
         def values_at(given: dict[Value, Any]) -> tuple[Any, ...] | None:
@@ -312,8 +310,8 @@ class Solver:
             return tuple(np.broadcast_to(x, numbers.shape).astype(np.int64) for x in found)
 
         for i, p in enumerate(self.func.params):
-            if p in behind and i in self.steering.free:
-                by = self.steering.divisor(i)
+            if p in behind and i in self.space.free:
+                by = self.space.divisor(i)
                 if (found := values_at({p: numbers * by})) is not None:
                     yield (lambda n, i=i, by=by: Wish({i: int(numbers[n]) * by}, {})), found  # type: ignore[misc]
         of_axis: dict[int, dict[Value, Any]] = {}
@@ -329,8 +327,8 @@ class Solver:
             if (found := values_at(given)) is not None:
                 yield (lambda n, axis=axis: Wish({}, {axis: int(numbers[n])})), found  # type: ignore[misc]
         for name, given in of_array.items():
-            if name in self.steering.arrays and (found := values_at(given)) is not None:
-                i = self.steering.array(name)
+            if name in self.space.arrays and (found := values_at(given)) is not None:
+                i = self.space.array(name)
                 yield (lambda n, i=i: Wish({i: int(numbers[n])}, {})), found  # type: ignore[misc]
 
 

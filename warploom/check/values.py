@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from warploom.check.dependence import CHOOSING, Dependence
+from warploom.check.input_space import InputSpace
 from warploom.check.runs import Case
-from warploom.check.steering import Steering
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import cluster, control, smem, task, tile
 from warploom.ir.types import Pointer, Scalar
@@ -24,7 +24,7 @@ _ZERO = np.int32(0)
 
 @dataclass(frozen=True)
 class Wish:
-    """What an input must have: numbers of variables (see Steering), and a program's number along an axis."""
+    """What an input must have: numbers of variables (InputSpace), and a program's number along an axis."""
 
     numbers: Mapping[int, int]
     ids: Mapping[int, int]
@@ -36,8 +36,8 @@ class Wish:
 class Values:
     """The scalars of one function."""
 
-    def __init__(self, dependence: Dependence, steering: Steering) -> None:
-        self.dependence, self.steering = dependence, steering
+    def __init__(self, dependence: Dependence, space: InputSpace) -> None:
+        self.dependence, self.space = dependence, space
         self.func = dependence.func
         self.index = {p: i for i, p in enumerate(self.func.params)}
         self._meanings: dict[Op, tuple[Fn, list[np.dtype[Any]]]] = {}
@@ -102,7 +102,7 @@ class Values:
                 return _ZERO
             case tile.num_programs:
                 args = [find(p, depth + 1) for p in self.func.params]
-                return self.steering.programs(case, args)[o.attrs["axis"]]
+                return self.space.programs(case, args)[o.attrs["axis"]]
             case tile.load:
                 return self._loaded(o, case)
             case smem.shared_get:

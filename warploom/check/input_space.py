@@ -19,8 +19,8 @@ from warploom.sim.chosen import Fill
 from warploom.sim.evaluate import ON_INTEGERS
 
 
-class Steering:
-    """What the trip counts of a function depend on.
+class InputSpace:
+    """The inputs of a function, by what its trip counts depend on.
 
     A *variable* is a parameter by its index, or, after the last of them, the number of programs."""
 
