@@ -47,7 +47,8 @@ from warploom.target import Target
 
 def expand_pipeline(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    kernel = _Kernel(schedule, target, Dots(definitions(func.body), uses(func.body)))
+    slots = 3 if schedule.tasks[-1].role == "inline" else 2
+    kernel = _Kernel(schedule, target, Dots(definitions(func.body), uses(func.body), slots))
 
     def expanded(o: Op) -> Op:
         tasks = list(map(partial(_Task, kernel), o.regions, schedule.tasks))

@@ -14,8 +14,10 @@ Both regions are copies of one program, so their loops and ifs correspond by id.
 are software-pipelined (pipelined_loop.py): loads are stage 0, uses stage 1, as many iterations later as
 `Schedule.prefetched` says.  Around them the two copies are merged block by block, loads before uses.  The
 loads keep their own carried values (cursors, advanced addresses): they are that many iterations ahead.
-A ring of one slot can't run ahead: loads come before uses in the same iteration.  Where constants say that a
-loop has no more iterations than its rings have slots, all its loads come before it.
+A ring of one slot can't run ahead: loads come before uses in the same iteration.  Of two slots that an
+iteration gives back itself each is filled again right then, for the iteration after the next: nothing else
+would be on its way while the next one is waited for.  Where constants say that a loop has no more iterations
+than its rings have slots, all its loads come before it.
 
 Where copies complete by group, an iteration begins with the one wait for all that it reads, and each
 iteration of the loads is one group, empty where there is nothing left to load: so the group that an iteration
@@ -37,7 +39,7 @@ from warploom.errors import InternalError
 from warploom.ir import build, engines
 from warploom.ir.analysis import definitions, is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, smem, task
+from warploom.ir.ops import arith, control, mbarrier, smem, task
 from warploom.ir.rewrite import (
     clone_op,
     rewrite,
@@ -145,6 +147,8 @@ class _Fuser:
             self.copy(loads, b)
             b.append(main)
             return
+        if ahead == 1 and not by_group and _drains(main):
+            ahead = 2
         n = len(loads.results)
         init = self.get(loads.operands[control.LEAD[main.kind] :])
         early: tuple[Op, ...] = ()
@@ -262,6 +266,13 @@ class _LoadsAhead(PipelinedLoop):
     def load_ahead(self, b: Builder, i: Value, carried: Values) -> Values:
         """Stage 0 of the iteration that is to be loaded now."""
         return self.load_in_range(b, arith.add(b, i, self.lead, hint="early"), carried)
+
+
+def _drains(loop: Op) -> bool:
+    """Does each iteration give the slots back that it has read?"""
+    inside = list(walk(loop.regions[0]))
+    read = {o.operands[1] for o in inside if o.kind is mbarrier.mbarrier_wait}
+    return all(o.operands[1] in read for o in inside if o.kind is mbarrier.mbarrier_arrive)
 
 
 def _without_groups(ops: Sequence[Op]) -> list[Op]:

@@ -19,7 +19,8 @@ the first wgmma ignores it; after zero iterations a select gives the zeros.
 The loop stays as it is where a dot's result is needed in the iteration that computes it; where a dot stands
 deeper than the loop's own block or has a left operand in registers (pinned until the wait); where an operand
 is written to shared memory in the loop itself (it would be overwritten while it is read); and where a ring
-has a single slot, which has to be drained before it can be filled again.
+has a single slot, which has to be drained before it can be filled again, or, in a uniform kernel, two:
+drained at once both are on their way while threads wait (docs/log/2026-11-29-kernels-with-dots.md).
 """
 
 from __future__ import annotations
@@ -148,10 +149,11 @@ class InFlightLoop(PipelinedLoop):
 
 @dataclass(frozen=True)
 class Dots:
-    """The dots of a function: which loops can keep theirs in flight."""
+    """The dots of a function: which loops can keep theirs in flight.  slots: of a ring, at least."""
 
     made: Mapping[Value, Op]
     uses: Mapping[Value, Sequence[Op]]
+    slots: int = 2
 
     def in_flight(self, o: Op) -> InFlightLoop | None:
         """The loop with its dots in flight; None where it has none, or one can't be."""
@@ -171,7 +173,11 @@ class Dots:
             return None
         slots = {slot for _, slot in read if slot is not None}
         for x in body.ops:
-            if x.kind is task.ring_next and x.operands[0] in slots and x.attrs["depth"] < 2:
+            if (
+                x.kind is task.ring_next
+                and x.operands[0] in slots
+                and x.attrs["depth"] < self.slots
+            ):
                 return None
         arrivals = (x for x in body.ops if x.kind is mbarrier.mbarrier_arrive)
         return InFlightLoop(o, self, chains, [x for x in arrivals if x.operands[1] in slots])
