@@ -160,7 +160,7 @@ class Accesses:
         made = self.structure.made[v]
         o = made.op
         if o is None:
-            return {made.index if isinstance(v.type, Pointer) else None}
+            return {made.number if isinstance(v.type, Pointer) else None}
         if v in self._carried:
             return set().union(*(self._bases(x, seen) for x in self._carried[v]))
         if o.kind in _OF_ONE_ARRAY:

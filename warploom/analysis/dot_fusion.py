@@ -168,7 +168,7 @@ class _Search:
             if made.op is None or made.op.kind is not tile.dot or made.op not in block.ops:
                 return None
             dots.insert(0, made.op)
-        loop, index = made.op, made.index - 1
+        loop, index = made.op, made.number - 1
         if loop is None or loop.kind is not control.for_:
             return None
         while True:

@@ -254,4 +254,4 @@ class _Step:
     def parameter(self, v: Value) -> int | None:
         """Which of the function's parameters is spread over tile v."""
         made = self.structure.made[bare(self.structure, v)]
-        return made.index if made.op is None else None
+        return made.number if made.op is None else None

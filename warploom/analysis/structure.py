@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import control
 
 
-@dataclass(frozen=True)
-class Made:
-    """Where a value comes from: result `index` of `op`, or parameter `index` of its region `region`.
+class Made(NamedTuple):
+    """Where a value comes from: result `number` of `op`, or parameter `number` of its region `region`.
     op is None for parameters of the function."""
 
     op: Op | None
-    index: int
+    number: int
     region: int | None = None
 
 
@@ -67,7 +67,7 @@ class Structure:
         if made.op is None or made.op.kind not in control.LEAD:
             return None
         values = made.op.results if made.region is None else made.op.regions[made.region].params
-        i = made.index - len(values) + len(made.op.results)
+        i = made.number - len(values) + len(made.op.results)
         return control.carried(made.op)[i] if i >= 0 else None
 
     def home(self, v: Value) -> Region:
