@@ -346,6 +346,11 @@ def grid_inside_of_a_kernel(p):
 
 
 @bad("*f16")
+def item_of_many(p):
+    x = tl.arange(0, 8).item()  # error[item]: item of tile<8xi32>, which has more than one element
+
+
+@bad("*f16")
 def tuple_index(p):
     x = (1, 2)[2]  # error[tuple-index]: index 2 of a tuple of 2
 

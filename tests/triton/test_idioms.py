@@ -549,6 +549,19 @@ def test_integers_of_two_dtypes_as_in_triton() -> None:
 
 
 @triton.jit
+def single_elements(x_ptr: Any, out_ptr: Any) -> None:
+    one = tl.load(x_ptr + tl.arange(0, 1))
+    tl.static_assert(not one.item().type.is_block())
+    tl.store(out_ptr, one.item() + tl.item(one[None, :]) + (one < 9).item().to(tl.float32))
+    tl.store(out_ptr + 1, tl.load(x_ptr).item())
+
+
+def test_the_only_element_of_a_tile() -> None:
+    out = launched(single_elements, np.zeros(2, np.float32), np.full(1, 2.5, np.float32))
+    assert out.tolist() == [6, 2.5]
+
+
+@triton.jit
 def axes_that_are_not_named(x_ptr: Any, out_ptr: Any, M: tl.constexpr, N: tl.constexpr) -> None:
     at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     x = tl.load(x_ptr + at)

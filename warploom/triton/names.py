@@ -149,14 +149,14 @@ MODULES = {
     ),
     "triton.tools.mxfp": Module("MXFP4Tensor MXScaleTensor"),
     "triton.language.core": Module(
-        "CONSTEXPR_0 builtin get_int_dtype",
+        "CONSTEXPR_0 builtin get_int_dtype item",
         missing={
             **_all(
                 "base_type base_value slice_type tensor_descriptor_base tensor_descriptor_base_type",
                 _TYPES,
             ),
             **_all(
-                "JITCallable T TRITON_BUILTIN is_builtin must_use_result item builtin_max builtin_min",
+                "JITCallable T TRITON_BUILTIN is_builtin must_use_result builtin_max builtin_min",
                 _OWN,
             ),
             **_all("binary_op_type_legalization check_bit_width get_primitive_bitwidth", _OWN),

@@ -20,10 +20,10 @@ from warploom.frontend.refuse import one_of, refuse
 from warploom.frontend.targeted import KNOBS
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, accumulator, bf16, f16, f32, i32, u32
+from warploom.ir.types import DType, accumulator, bf16, f16, f32, i1, i32, u32
 
 __all__ = [
-    "argmax", "argmin", "cumprod", "cumsum", "dot", "max", "min", "softmax", "sum", "xor_sum",
+    "argmax", "argmin", "cumprod", "cumsum", "dot", "item", "max", "min", "softmax", "sum", "xor_sum",
 ]  # fmt: skip
 
 PRECISIONS = (None, "tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
@@ -129,6 +129,17 @@ def _low_bits(x: Operand) -> Value:
 def _or_zero(low: Operand) -> Value:
     """What is left of a number; 0 for infinities, which the product has already."""
     return current().select(current().binary("==", low, low), low, 0.0)
+
+
+@method
+def item(input: Operand) -> Tensor:
+    """The only element of a tile, as a scalar."""
+    shape = current().shape(input)
+    if any(n != 1 for n in shape):
+        told = f"item of {describe(input)}, which has more than one element"
+        refuse("item", told, "combine them, as by tl.sum, or load the one that you need")
+    x = current().value(input)
+    return reduced(x, None, False, "or" if current().number(x) == i1 else "max") if shape else x
 
 
 def reduced(x: Value, axis: Any, keep_dims: Any, fn: str) -> Value:
