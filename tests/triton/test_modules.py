@@ -452,3 +452,23 @@ def test_bytes_decode_as_the_advice_says() -> None:
     exponent, mantissa = b.astype(int) >> 3 & 15, b.astype(int) & 7
     wanted = np.where(exponent > 0, (8 + mantissa) * 2.0 ** (exponent - 18), mantissa * 2.0**-17)
     np.testing.assert_array_equal(y, np.where(b > 127, -wanted, wanted))
+
+
+def test_dtypes_by_name() -> None:
+    assert tl.dtype("fp16") is tl.float16 and tl.dtype("int1") is tl.int1
+    assert isinstance(tl.bfloat16, tl.dtype) and not isinstance(3, tl.dtype)
+    assert tl.pointer_type(tl.dtype("fp8e5")).element_ty is tl.float8e5
+    with pytest.raises(ValueError, match="no dtype 'f16': there are"):
+        tl.dtype("f16")
+
+
+def test_knobs_within_a_scope() -> None:
+    from warploom.triton import knobs
+
+    seen: list[Any] = []
+    with knobs.runtime.scope(), knobs.compilation.scope():
+        knobs.runtime.launch_enter_hook = seen.append
+        knobs.compilation.disable_line_info = knobs.runtime.debug = True
+        assert list(knobs.runtime.launch_enter_hook) == [seen.append]
+    assert not list(knobs.runtime.launch_enter_hook) and not knobs.runtime.debug
+    assert not knobs.compilation.disable_line_info and knobs.nvidia.ptxas_options is None

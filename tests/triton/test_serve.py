@@ -48,6 +48,9 @@ def strange(x_ptr, out_ptr, n, BLOCK: tl.constexpr, FACTOR: tl.constexpr = 2 * H
     x = tl.load(x_ptr + at, mask=at < n)
     tl.store(out_ptr + at, a_library.twice(x).unheard_of(), mask=at < n)
 
+import importlib.metadata
+assert importlib.metadata.version("triton") == triton.__version__
+assert importlib.metadata.version("tilus") == tilus.__version__
 assert libdevice is again and tl.core.constexpr is tl.constexpr and isinstance(doubled, JITFunction)
 assert triton.__name__ == "warploom.triton" and tilus.__name__ == "warploom.tilus"
 x = np.arange(100, dtype=np.float32)

@@ -101,7 +101,7 @@ def _is_called(name: str, d: DType) -> bool:
     return d.name == name
 
 
-TRITON_NAMES = {name: asked[3:] for asked, name in reversed(_BY_NAME.items())}  # f16: fp16
+TRITON_NAMES = {n: asked[3:] for asked, n in reversed(_BY_NAME.items()) if n}  # f16: fp16
 
 DTYPE_PREDICATES: dict[str, Callable[[DType], Any]] = {
     **{name: functools.partial(_is_called, n) for name, n in _BY_NAME.items()},
@@ -164,6 +164,11 @@ class Pointer(Type):
     """An address of elements in global memory."""
 
     dtype: DType
+
+    @property
+    def element_ty(self) -> DType:
+        """As Triton calls it."""
+        return self.dtype
 
     def __str__(self) -> str:
         return f"ptr<{self.dtype}>"

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, DistributionFinder
+from os import PathLike
+from pathlib import Path
 from types import ModuleType
 
 SERVED = {"triton": "warploom.triton", "tilus": "warploom.tilus"}
@@ -48,6 +51,26 @@ class Served(MetaPathFinder, Loader):
             why = f"; {table.absent}" if table is not None and table.absent else ""
             text = f"No module named {name!r} (warploom serves {root}: docs/{root}.md{why})"
             raise ModuleNotFoundError(text, name=name) from None
+
+    def find_distributions(self, context: DistributionFinder.Context) -> Iterator[Distribution]:
+        """Who asks which version is installed (`importlib.metadata.version`) is told of the one served."""
+        if context.name in SERVED:
+            yield Release(context.name)
+
+
+class Release(Distribution):
+    """The metadata of a served package."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def read_text(self, filename: str) -> str | None:
+        version = importlib.import_module(SERVED[self.root]).__version__
+        told = f"Metadata-Version: 2.1\nName: {self.root}\nVersion: {version}\n"
+        return told if filename == "METADATA" else None
+
+    def locate_file(self, path: str | PathLike[str]) -> Path:
+        return Path(__file__).parents[2] / path
 
 
 _FINDER = Served()

@@ -29,7 +29,7 @@ from warploom.triton.errors import (
     TritonError,
 )
 from warploom.triton.runtime.autotuner import autotune
-from warploom.triton.runtime.jit import KernelInterface
+from warploom.triton.runtime.jit import KernelInterface, reinterpret
 
 __all__ = [
     "CompilationError",
@@ -67,15 +67,6 @@ __version__ = "3.6.0"  # whose language and host side this is
 
 def set_allocator(allocator: Any) -> None:
     """Nothing: descriptors that kernels make need no memory of the host's."""
-
-
-def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """The same memory as an array of another dtype of the same size: a tensor of torch, or a NumPy array."""
-    if hasattr(tensor, "data_ptr"):
-        import torch
-
-        return tensor.view(getattr(torch, dtype.numpy.name))
-    return tensor.view(dtype.numpy)
 
 
 def must_use_result(fn: Any, is_used: bool = True) -> Any:

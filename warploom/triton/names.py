@@ -49,7 +49,7 @@ MODULES = {
         "TRITON_MAX_TENSOR_NUMEL abs add advance arange argmax argmin associative_scan assume atomic_add "
         "atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor bfloat16 "
         "bitonic_merge broadcast broadcast_to cast cdiv ceil clamp constexpr cos cumprod cumsum "
-        "device_print div_rn dtype erf exp exp2 expand_dims extra fdiv flip float16 float32 float64 "
+        "device_print div_rn erf exp exp2 expand_dims extra fdiv flip float16 float32 float64 "
         "float8e4nv float8e5 floor fma full gather histogram int1 int16 int32 int64 int8 interleave join "
         "load load_tensor_descriptor log log2 make_block_ptr make_tensor_descriptor math max "
         "maximum min minimum mul multiple_of num_programs pair_uniform_to_normal permute "
@@ -63,6 +63,7 @@ MODULES = {
         different={
             "cat": f"{_NO_ORDER}; tiles of any sizes, along any axis (`dim=`)",
             "atomic_poll": "`timeout_ns` counts reads, as 500 ns each",
+            "dtype": "on the host `.name` and `str()` are Warploom's (f16), in kernels `.name` is fp16",
             "condition": "`disable_licm` is never honoured",
             "const": "in annotations, where it changes nothing",
             "void": "in annotations, where it changes nothing",
@@ -132,7 +133,8 @@ MODULES = {
         },
     ),
     "triton.runtime": Module(
-        "Autotuner Config Heuristics JITFunction KernelInterface MockTensor autotune cache driver heuristics",
+        "Autotuner Config Heuristics JITFunction KernelInterface MockTensor autotune cache driver heuristics "
+        "reinterpret",
         different={
             "InterpreterError": "a bug of warploom's",
             "OutOfResources": "any refusal of a launch",
@@ -141,7 +143,6 @@ MODULES = {
             "RedisRemoteCacheBackend": _FOLDER,
             "RemoteCacheBackend": _FOLDER,
             "TensorWrapper": "`triton.reinterpret` gives a tensor",
-            "reinterpret": "it is triton.reinterpret",
         },
     ),
     "triton.tools.tensor_descriptor": Module(
@@ -170,7 +171,7 @@ MODULES = {
         "", missing=_all("IncompatibleTypeErrorImpl TensorTy TritonSemantic", _OWN)
     ),
     "triton.runtime.jit": Module(
-        "JITFunction KernelInterface MockTensor constexpr_function jit",
+        "JITFunction KernelInterface MockTensor constexpr_function jit reinterpret",
         missing={
             **_all("BoundConstexprFunction ConstexprFunction DependenciesFinder JITCallable", _OWN),
             **_all("JitFunctionInfo KernelParam BaseBackend T GLUON_MODULE TRITON_MODULE", _OWN),
@@ -184,7 +185,6 @@ MODULES = {
             **_all("native_specialize_impl serialize_specialization_data", _OWN),
             **_all("type_canonicalisation_dict", _OWN),
             "TensorWrapper": "`triton.reinterpret` gives a tensor",
-            "reinterpret": "it is triton.reinterpret",
         },
     ),
     "triton.JITFunction": Module(

@@ -8,7 +8,7 @@ from warploom.triton import errors
 from warploom.triton.errors import InterpreterError, OutOfResources
 from warploom.triton.runtime import autotuner, cache, driver, jit
 from warploom.triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
-from warploom.triton.runtime.jit import KernelInterface
+from warploom.triton.runtime.jit import KernelInterface, reinterpret
 
 __all__ = [
     "Autotuner",
@@ -26,6 +26,7 @@ __all__ = [
     "errors",
     "heuristics",
     "jit",
+    "reinterpret",
 ]
 
 sys.modules[f"{__name__}.errors"] = errors

@@ -12,7 +12,14 @@ from warploom.runtime.args import Mock as MockTensor
 from warploom.runtime.jit import JITFunction, jit
 from warploom.runtime.launched import Launched
 
-__all__ = ["JITFunction", "KernelInterface", "MockTensor", "constexpr_function", "jit"]
+__all__ = [
+    "JITFunction",
+    "KernelInterface",
+    "MockTensor",
+    "constexpr_function",
+    "jit",
+    "reinterpret",
+]
 
 
 class KernelInterface(metaclass=ABCMeta):
@@ -30,3 +37,12 @@ class KernelInterface(metaclass=ABCMeta):
 
 
 KernelInterface.register(Launched)  # type: ignore[type-abstract]
+
+
+def reinterpret(tensor: Any, dtype: Any) -> Any:
+    """The same memory as an array of another dtype of the same size: a tensor of torch, or a NumPy array."""
+    if hasattr(tensor, "data_ptr"):
+        import torch
+
+        return tensor.view(getattr(torch, dtype.numpy.name))
+    return tensor.view(dtype.numpy)
