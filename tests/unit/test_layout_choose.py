@@ -12,6 +12,7 @@ from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
 from warploom.layout.choose import (
     MatrixForm,
     conversion,
+    flipped,
     matrix_form,
     scratch_geometry,
     sector_ratio,
@@ -146,6 +147,33 @@ def test_conversions_do_what_they_say(x: Layout, rng: object) -> None:
     else:
         # Registers and lanes change places: some register would have to come from two registers.
         assert {tuple(v) for v in x.reg} != {tuple(v) for v in y.reg}
+
+
+@few
+@given(layouts(exact=True), st.data())
+def test_flipped_places_are_where_it_says(x: Layout, data: st.DataObject) -> None:
+    axis = data.draw(st.integers(0, len(x.shape) - 1))
+    least = x.shape[axis] & -x.shape[axis]  # bits below it stay inside
+    flips = data.draw(st.integers(0, least - 1))
+    how = flipped(x, axis, flips)
+    tile = numbered(x.shape)
+    mine, wanted = spread(x, tile), spread(x, tile.take(np.arange(x.shape[axis]) ^ flips, axis))
+    lanes, each = np.arange(32), how.permutation
+    if how.kind == "free":
+        assert np.array_equal(mine[..., list(each)], wanted)
+    elif how.shuffle is not None:
+        assert how.shuffle.matrix == (1, 2, 4, 8, 16)
+        for r, (reg, base) in enumerate(zip(how.shuffle.registers, how.shuffle.lanes, strict=True)):
+            assert np.array_equal(mine[:, lanes ^ base, reg], wanted[..., r])
+    else:  # some warp has to ask another one
+        assert any(set(wanted[w].flat) - set(mine[w].flat) for w in range(x.warps))
+
+
+def test_bits_of_registers_lanes_and_warps() -> None:
+    row = coalesced((512,), 0, 4, 4)
+    kinds = [flipped(row, 0, 1 << b).kind for b in range(9)]
+    assert kinds == [*["free"] * 2, *["lane"] * 5, *["shared"] * 2]
+    assert flipped(row, 0, 127).kind == "lane"  # the other way around
 
 
 def test_kinds_of_conversion() -> None:

@@ -19,7 +19,7 @@ from warploom.ir.ops import tile
 from warploom.ir.ops.tile import concat_offsets
 from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
-from warploom.layout.choose import Shuffle, conversion, scratch_geometry
+from warploom.layout.choose import Conversion, Shuffle, conversion, flipped, scratch_geometry
 from warploom.layout.linear import inside_of, row_major
 from warploom.layout.reductions import reduce_row
 
@@ -274,9 +274,12 @@ def load_text(elem: DType, address: str) -> str:
 
 
 def _gather(e: Emitter, o: Op) -> None:
-    """Through scratch, where the whole tile lies row by row; vectors of lanes spread over the banks."""
+    """Through scratch, where the whole tile lies row by row; vectors of lanes spread over the banks.  By
+    shuffles where the elements come from the same warp."""
     x, index = o.operands
     t, by, axis = x.typed(Tile), index.typed(Tile), o.attrs["axis"]
+    if (flips := o.attrs.get("flips")) and _moved(e, o, flipped(t.layout, axis, flips)):
+        return
     elem, size, source, at = t.dtype, t.dtype.bytes, e.regs(x), e.regs(index)
     scratch = e.exchange(t.size * size)
     places = t.layout.flat
@@ -305,19 +308,23 @@ def _gather(e: Emitter, o: Op) -> None:
 def _convert(e: Emitter, o: Op) -> None:
     (x,) = o.operands
     source, t = x.typed(Tile), o.result.typed(Tile)
-    how = conversion(source.layout, t.layout)
-    if how.kind == "free":
-        e.env[o.result] = e.regs(x).pick(how.permutation)
-    elif how.kind == "lane":
-        assert how.shuffle is not None
-        _shuffled(e, o.result, e.regs(x), how.shuffle)
-    else:
+    if not _moved(e, o, conversion(source.layout, t.layout)):
         size = 8 if isinstance(t.elem, Pointer) else t.elem.bytes
         g = scratch_geometry(source.layout, t.layout, size)
         scratch = e.exchange(g.bytes)
         store_tile(e, scratch, g, source, e.regs(x), "scratch")
         e.exchanged()
         load_tile(e, scratch, g, t, e.array(o.result), "scratch")
+
+
+def _moved(e: Emitter, o: Op, how: Conversion) -> bool:
+    """The first operand's elements inside a thread or a warp; False where they come from elsewhere."""
+    source = e.regs(o.operands[0])
+    if how.kind == "free":
+        e.env[o.result] = source.pick(how.permutation)
+    elif how.shuffle is not None:
+        _shuffled(e, o.result, source, how.shuffle)
+    return how.kind != "shared"
 
 
 def _shuffled(e: Emitter, result: Value, r: Regs, how: Shuffle) -> None:

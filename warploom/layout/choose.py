@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warploom.layout.atoms import along_axis, blocked
-from warploom.layout.linear import Layout
+from warploom.layout.linear import Coords, Layout
 from warploom.layout.shared import UNIT_BYTES, Geometry, byte_offset
 
 Ints = npt.NDArray[np.int64]
@@ -55,6 +55,9 @@ def sector_ratio(layout: Layout, inner: int, itemsize: int, vector: int) -> floa
 # ---- conversions
 
 
+IN_PLACE = (1, 2, 4, 8, 16)  # the matrix of shuffles from the same lane, or by one distance
+
+
 @dataclass(frozen=True)
 class Shuffle:
     """A conversion inside each warp: register r of lane l takes register `registers[r]` of lane
@@ -84,17 +87,30 @@ def conversion(src: Layout, dst: Layout) -> Conversion:
     permutation = src.permutation(dst)
     if permutation is not None:
         return Conversion("free", permutation)
-    shuffle = _shuffle(src, dst)
+    shuffle = None if dst.overhangs or src.threads != dst.threads else _shuffle(src, dst.table)
     if shuffle is not None:
         return Conversion("lane", shuffle=shuffle)
     return Conversion("shared")
 
 
-def _shuffle(src: Layout, dst: Layout) -> Shuffle | None:
-    if src.overhangs or dst.overhangs or src.threads != dst.threads:
+@lru_cache(maxsize=1024)
+def flipped(layout: Layout, axis: int, flips: int) -> Conversion:
+    """How each thread gets the elements at its places with these bits flipped along an axis."""
+    wanted = tuple(c ^ flips if a == axis else c for a, c in enumerate(layout.table))
+    shuffle = _shuffle(layout, wanted)
+    if shuffle is None:
+        return Conversion("shared")
+    if shuffle.matrix == IN_PLACE and not any(shuffle.lanes):
+        return Conversion("free", shuffle.registers)
+    return Conversion("lane", shuffle=shuffle)
+
+
+def _shuffle(src: Layout, table: Coords) -> Shuffle | None:
+    """table: the places that each thread wants."""
+    if src.overhangs:
         return None
     # The lowest holder in the same warp.  Warps must agree, as they run the same instructions.
-    wanted = np.stack(dst.table)  # (rank, warps, 32, registers)
+    wanted = np.stack(table)  # (rank, warps, 32, registers)
     found: Ints | None = None
     for w in range(src.warps):
         held = np.full((*src.shape, 2), -1, np.int64)

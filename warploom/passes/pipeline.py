@@ -15,6 +15,7 @@ from warploom.analysis.trip_counts import single_trips
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
 from warploom.ir.engines import MULTIPLIES
+from warploom.ir.ops import tile
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
@@ -55,6 +56,7 @@ from warploom.passes.warp.broadcast_scalars import broadcast_scalars
 from warploom.passes.warp.delay_row_reduction import delay_row_reduction
 from warploom.passes.warp.drop_staging_guards import drop_staging_guards
 from warploom.passes.warp.expand_pipeline import expand_pipeline
+from warploom.passes.warp.find_flips import find_flips
 from warploom.passes.warp.fuse_tasks import fuse_tasks
 from warploom.passes.warp.hoist_loads import hoist_loads
 from warploom.passes.warp.hoist_operands import hoist_operands
@@ -284,6 +286,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(sink_casts, Level.WARP, _multiplies_nothing),
     _row(slice_gathers, Level.WARP, lambda f, schedule: schedule is not None and has_gathers(f)),
     _row(order_atomics, Level.WARP, _has_atomics),
+    _row(find_flips, Level.WARP, lambda f: tile.gather in f.body.by_kind),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
     _row(narrow_comparisons, Level.WARP, has_wide_comparisons),
     _row(assign_layouts, Level.WARP),

@@ -333,14 +333,13 @@ PURE |= {kind: partial(combined, prepared) for kind in combine.SEVERAL}
 @_pure(tile.gather)
 def _gather(o: Op, x: Any, index: Any) -> Any:
     axis = o.attrs["axis"]
+    if flips := o.attrs.get("flips"):
+        return np.take(x, np.arange(x.shape[axis]) ^ flips, axis)
     outside = (index < 0) | (index >= x.shape[axis])
     if outside.any():
-        raise MemoryFault(
-            "gather-index",
-            f"gather by index {index[outside][0]} along an axis of {x.shape[axis]}",
-            o.loc,
-            help="clamp the indices; where a mask drops the element, any index inside will do",
-        )
+        told = f"gather by index {index[outside][0]} along an axis of {x.shape[axis]}"
+        advice = "clamp the indices; where a mask drops the element, any index inside will do"
+        raise MemoryFault("gather-index", told, o.loc, help=advice)
     return np.take_along_axis(x, index.astype(np.int64), axis)
 
 

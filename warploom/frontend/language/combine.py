@@ -8,6 +8,7 @@ of it, a sort exchanges partners of a bitonic network.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 from warploom.errors import CompileError
@@ -36,6 +37,7 @@ __all__ = [
 
 Combine = Callable[..., Any]
 WRITTEN_OUT = 32  # elements up to which a sort's steps are no loop
+IN_BODY = 1 << 15  # elements, counted once a step, up to which a loop's body has several steps
 COUNTED = 1 << 15  # comparisons that a histogram makes at once
 
 
@@ -345,25 +347,46 @@ def _sorted(x: Operand, dim: Any, descending: bool, what: str) -> Value:
 
 
 def _sorted_by_loop(t: Value, axis: int, descending: bool) -> Value:
-    """The tile in order along an axis of 2^m elements, by a loop over the steps of the network, one body for
-    all of them: m (m + 1) / 2."""
+    """The tile in order along an axis of 2^m elements, by a loop over the lengths of the runs, whose body has
+    the steps of the longest; shorter runs leave out the first of these.  Of large tiles by a loop over the
+    steps of all runs, m (m + 1) / 2, with one body."""
     emitter = current()
-    m = (emitter.shape(t)[axis] - 1).bit_length()
-    init = (t, emitter.const(2, i32), emitter.const(1, i32))
-    index, x, length, step = (Value(v.type) for v in (init[1], *init))
+    n = emitter.shape(t)[axis]
+    m = (n - 1).bit_length()
+    by_steps = m * prod(emitter.shape(t)) > IN_BODY
+    init = (t, emitter.const(2, i32), *([emitter.const(1, i32)] * by_steps))
+    index, x, length, *rest = (Value(v.type) for v in (init[1], *init))
     with emitter.inside(emitter.builder.nested()) as body:
-        places = arange(0, 1 << m)
-        x_next = _partners(x, axis, step, _falls(places, length, descending))
-        is_last = calc("==", step, 1)  # the next runs are twice as long
-        next_step = emitter.select(is_last, length, calc(">>", step, 1))
-        next_length = emitter.select(is_last, calc("<<", length, 1), length)
-        emitter.emit(control.yield_, x_next, next_length, next_step)
-    bounds = [emitter.const(n, i32) for n in (0, m * (m + 1) // 2, 1)]
-    region = Region((index, x, length, step), tuple(body.ops))
-    results = emitter.append(
-        control.for_, (*bounds, *init), ["sorted", "length", "step"], regions=(region,), unroll=1
-    )
+        falls = _falls(arange(0, n), length, descending)
+        twice = calc("<<", length, 1)
+        if by_steps:
+            (step,) = rest
+            x_next = _partners(x, axis, step, falls)
+            is_last = calc("==", step, 1)  # the next runs are twice as long
+            next_step = emitter.select(is_last, length, calc(">>", step, 1))
+            emitter.emit(control.yield_, x_next, emitter.select(is_last, twice, length), next_step)
+        else:
+            x_next = x
+            for i in range(1, m + 1):
+                x_next = _where_long(x_next, axis, n >> i, length, falls)
+            emitter.emit(control.yield_, x_next, twice)
+    bounds = [emitter.const(k, i32) for k in (0, m * (m + 1) // 2 if by_steps else m, 1)]
+    region = Region((index, x, length, *rest), tuple(body.ops))
+    names = ["sorted", "length", *["step"] * by_steps]
+    results = emitter.append(control.for_, (*bounds, *init), names, regions=(region,), unroll=1)
     return results[0]
+
+
+def _where_long(x: Value, axis: int, step: int, length: Value, falls: Operand) -> Value:
+    """One step of the network where runs are longer than it."""
+    emitter = current()
+    with emitter.inside(emitter.builder.nested()) as taken:
+        emitter.emit(control.yield_, _partners(x, axis, step, falls))
+    with emitter.inside(emitter.builder.nested()) as left:
+        emitter.emit(control.yield_, x)
+    arms = tuple(Region((), tuple(arm.ops)) for arm in (taken, left))
+    (found,) = emitter.append(control.if_, (calc(">", length, step),), ["sorted"], regions=arms)
+    return found
 
 
 def _extreme(d: DType, highest: bool) -> Operand:
@@ -400,6 +423,9 @@ def _partners(x: Value, axis: int, step: Operand, falls: Operand) -> Any:
     is_first = calc("==", calc("&", places, step), 0)
     # the first of two gets the greater one where the run falls, the second where it rises
     greater = emitter.expand_to(_along(calc("==", is_first, falls), len(shape), axis), shape)
+    if emitter.number(x).is_int:
+        highest, lowest = (emitter.emit(k, x, other) for k in (arith.maximum, arith.minimum))
+        return emitter.select(greater, highest, lowest)
     swap = emitter.select(greater, calc("<", x, other), calc(">", x, other))
     return emitter.select(swap, other, x)
 

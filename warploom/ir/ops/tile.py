@@ -291,10 +291,12 @@ def scan(x: Tile, *, axis: int, fn: str, reverse: bool = False) -> Tile:
 
 
 @op(Family.COMBINE, axes=_gathered)
-def gather(x: Tile, index: Tile, *, axis: int) -> Tile:
+def gather(x: Tile, index: Tile, *, axis: int, flips: int = 0) -> Tile:
     """For each element of index the element of x in its place, but along `axis` at the index: in two axes and
     along the first, result[i, j] = x[index[i, j], j].  Indices outside of the axis are not defined (the
     oracle refuses them).
+
+    flips: where not 0, the index is each place with these bits flipped (find_flips).
     """
     for t, what in ((x, "takes from"), (index, "goes by")):
         require(isinstance(t, Tile), f"gather {what} a tile, got {t}", "gather-operand")
@@ -305,6 +307,8 @@ def gather(x: Tile, index: Tile, *, axis: int) -> Tile:
         a == axis or n == m for a, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))
     )
     require(fits, f"indices {index} don't fit {x} beside axis {axis}", "shape-mismatch")
+    whole = x.shape[axis] % (1 << flips.bit_length()) == 0 and x.shape == index.shape
+    require(not flips or whole, f"places of {x} along axis {axis} with bits {flips:b} flipped")
     return Tile(index.shape, x.dtype, index.layout)
 
 

@@ -26,6 +26,7 @@ from warploom.layout import (
 )
 from warploom.layout.choose import (
     conversion,
+    flipped,
     scan_form,
     scan_layout,
     scan_scratch,
@@ -229,12 +230,19 @@ def _each(scratch: Callable[[Layout, int, int], int]) -> Callable[[Op], int]:
 
 
 def _gathers(t: TaskLayouts, o: Op) -> None:
-    t.equal(o.operands[1], o.result)
+    t.equal(*(tiles(o) if o.attrs.get("flips") else (o.operands[1], o.result)))
 
 
 def _gathered(t: TaskLayouts, o: Op) -> Settled:
     at = t.of(o.result)
-    return Settled((t.of(o.operands[0]), at), (at,))
+    return Settled((at if o.attrs.get("flips") else t.of(o.operands[0]), at), (at,))
+
+
+def _gather_scratch(o: Op) -> int:
+    """None where the elements come from the same warp."""
+    layout, flips = o.operands[0].typed(Tile).layout, o.attrs.get("flips")
+    inside = flips and flipped(layout, o.attrs["axis"], flips).kind != "shared"
+    return 0 if inside else _whole_operand(o)
 
 
 def _whole_operand(o: Op) -> int:
@@ -482,7 +490,7 @@ RULES: Rules[LayoutRule] = Rules(
         combine.reduce_by: LayoutRule(_reduces_by, _reduced_by, scratch=_each(reduce_scratch)),
         combine.scan_by: LayoutRule(_equal, _scanned, scratch=_each(scan_scratch)),
         tile.dot: LayoutRule(_dots, _dotted),
-        tile.gather: LayoutRule(_gathers, _gathered, scratch=_whole_operand),
+        tile.gather: LayoutRule(_gathers, _gathered, scratch=_gather_scratch),
         tile.load: following(_loads_by_pointers, _alike),
         tile.atomic: following(_loads_by_pointers, _alike),
         tile.load_box: following(_loads, _filled),
