@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.e2e.test_combine import recurrence, variance
 from tests.e2e.test_known_places import rotated, widened
 
@@ -38,6 +40,38 @@ def test_scans_keep_the_order(n: int, m: int, warps: int, axis: int, back: bool)
         before = exact[i] = before * 0.5 + row
     exact = np.moveaxis(exact[:: -1 if back else 1], 0, axis)
     np.testing.assert_allclose(out.cpu().numpy(), exact, rtol=1e-4, atol=1e-5)
+
+
+@wl.jit
+def rows_sorted(
+    x_ptr: Any, up_ptr: Any, down_ptr: Any, N: tl.constexpr, M: tl.constexpr, AXIS: tl.constexpr
+) -> None:
+    at = tl.arange(0, N)[:, None] * M + tl.arange(0, M)[None, :]
+    up = tl.sort(tl.load(x_ptr + at), AXIS)
+    tl.store(up_ptr + at, up)
+    tl.store(down_ptr + at, tl.flip(up, AXIS))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16", "int64", "int8"])
+@pytest.mark.parametrize(
+    ("n", "m", "axis", "warps"),
+    [
+        (1, 1024, 1, 4),
+        (8, 32, 1, 1),
+        (4, 256, 1, 2),
+        (64, 8, 0, 4),
+        (3, 100, 1, 4),
+        (1, 4096, 1, 8),
+    ],
+)
+def test_sorts_and_flips(n: int, m: int, axis: int, warps: int, dtype: str) -> None:
+    """Partners in a thread, a warp and others."""
+    generator = torch.Generator("cuda").manual_seed(n * m)
+    x = torch.randint(-128, 128, (n, m), generator=generator, device="cuda")
+    x = x.to(getattr(torch, dtype))
+    up, down = torch.empty_like(x), torch.empty_like(x)
+    rows_sorted[(1,)](x, up, down, N=n, M=m, AXIS=axis, num_warps=warps)
+    assert torch.equal(up, x.sort(axis)[0]) and torch.equal(down, up.flip(axis))
 
 
 def test_accesses_whose_places_are_known() -> None:
