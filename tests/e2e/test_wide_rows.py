@@ -240,6 +240,7 @@ def test_pairs_of_arguments_that_are_one_array_each(swapped: bool) -> None:
         assert np.array_equal(x, want[id(x)])
 
 
+@pytest.mark.usefixtures("without_nvrtc")  # which takes nine seconds for 512 elements a thread
 def test_a_row_and_one_beside_it_are_two_arrays() -> None:
     memory = np.zeros(N + 1, np.float32)
     made = standardized.compile_for(memory[1:], memory[:-1], N, B=N, grid=(1,), num_warps=1)
