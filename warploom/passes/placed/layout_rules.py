@@ -33,6 +33,14 @@ from warploom.layout.choose import (
     scratch_geometry,
 )
 from warploom.layout.reductions import reduce_scratch, reduces_by_lanes, reduces_by_threads
+from warploom.passes.placed.memory_tiles import (
+    Memory,
+    itemsize,
+    of_pointers,
+    of_view,
+    shape_of_tile,
+    tile_of,
+)
 from warploom.passes.placed.regrouped_layouts import CONCAT, RESHAPE, SLICE
 from warploom.passes.placed.task_layouts import (
     FIXED,
@@ -40,16 +48,10 @@ from warploom.passes.placed.task_layouts import (
     OPERAND,
     STORED,
     LayoutRule,
-    Memory,
     Settled,
     TaskLayouts,
     decided,
     following,
-    itemsize,
-    of_pointers,
-    of_view,
-    shape_of_tile,
-    tile_of,
     tiles,
 )
 
@@ -284,11 +286,7 @@ def _stores(t: TaskLayouts, o: Op) -> None:
 
 
 def _stored(t: TaskLayouts, o: Op) -> Settled:
-    """The value's layout, unless memory would suffer from it."""
-    value, memory = o.operands[1], _memory(t, o)
-    layout = t.layout.get(value)
-    if layout is None or not memory.accepts(layout):
-        layout = memory.layout(shape_of_tile(value), t.warps)
+    layout = t.stored_as(o.operands[1], _memory(t, o))
     return Settled(tuple(layout if tile_of(v.type) else None for v in o.operands), ())
 
 

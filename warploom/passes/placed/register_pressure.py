@@ -15,7 +15,7 @@ from warploom.analysis.liveness import WHOLE
 from warploom.ir.core import Family, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Tile
-from warploom.passes.placed.task_layouts import tile_of
+from warploom.passes.placed.memory_tiles import tile_of
 from warploom.target import Target
 
 _BESIDE = 16  # registers of a thread that no tile takes

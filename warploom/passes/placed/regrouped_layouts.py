@@ -10,12 +10,12 @@ from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Op
 from warploom.ir.ops import tile
 from warploom.layout import Layout, blocked, whole
+from warploom.passes.placed.memory_tiles import shape_of_tile
 from warploom.passes.placed.task_layouts import (
     Flow,
     LayoutRule,
     Settled,
     TaskLayouts,
-    shape_of_tile,
 )
 
 LARGEST_WHOLE = 256  # elements that a thread may have to hold alone: its registers

@@ -9,33 +9,25 @@ from itertools import permutations
 from math import prod
 from typing import Any
 
-from warploom.analysis.access import inner_axis
 from warploom.analysis.facts import Facts
 from warploom.ir.analysis import closure, defined
-from warploom.ir.core import Family, Op, Region, Type, Value, walk
+from warploom.ir.core import Family, Op, Region, Value, walk
 from warploom.ir.ops import combine, smem, tile
 from warploom.ir.ops.control import LOOPS, carried
 from warploom.ir.ops.mma import is_issued
-from warploom.ir.types import InFlight, Pointer, Tile
+from warploom.ir.types import InFlight, Tile
 from warploom.layout import (
     Layout,
     along_axis,
-    blocked,
     coalesced,
-    is_wgmma_acc,
     mma_acc,
     warp_grid,
 )
-from warploom.layout.choose import scan_cost, sector_ratio
+from warploom.layout.choose import conversion, scan_cost
 from warploom.layout.reductions import MEETING
+from warploom.passes.placed.memory_tiles import Memory, itemsize, shape_of_tile, tile_of
 
 Flow = Callable[[Layout], Layout | None]
-
-# A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
-# its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
-# 8 bits), as shared memory for a conversion is what rings are made of; but not with every lane on its own.
-WORST_SECTOR_RATIO = 2.0
-WORST_OF_ACCUMULATORS = 4.0
 
 WORD = 4  # what threads spend for a word that they load or exchange, in instructions
 
@@ -43,32 +35,14 @@ WORD = 4  # what threads spend for a word that they load or exchange, in instruc
 FIXED, OPERAND, LOADED, STORED, SCATTERED = range(5)
 
 
-def tile_of(t: Type) -> Tile | None:
-    """The tile that a value of the type keeps in registers."""
-    return t.tile if isinstance(t, InFlight) else t if isinstance(t, Tile) else None
-
-
 def tiles(o: Op) -> list[Value]:
     """The operands and results of an op that lie in registers as tiles."""
     return [v for v in (*o.operands, *o.results) if isinstance(v.type, (Tile, InFlight))]
 
 
-def shape_of_tile(v: Value) -> tuple[int, ...]:
-    t = tile_of(v.type)
-    assert t is not None
-    return t.shape
-
-
 def _own(layout: Layout) -> float:
     """Elements of a thread, if no two threads held the same ones."""
     return prod(layout.shape) / layout.threads
-
-
-def itemsize(t: Type) -> int:
-    """Bytes of an element; of a pointer 8."""
-    inner = tile_of(t)
-    assert inner is not None
-    return 8 if isinstance(inner.elem, Pointer) else inner.elem.bytes
 
 
 def _is_accumulator(layout: Layout) -> bool:
@@ -82,63 +56,6 @@ def _is_accumulator(layout: Layout) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class Memory:
-    """How a memory op's tile lies in memory: elements of `itemsize` bytes adjacent along axis `inner`, rows
-    aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
-    adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once,
-    even where a tile then has fewer pieces than there are threads."""
-
-    inner: int
-    align: int
-    itemsize: int
-    scattered: bool = False
-    in_pieces: bool = False
-
-    @property
-    def vector(self) -> int:
-        return max(1, min(16, self.align) // self.itemsize)
-
-    def layout(self, shape: tuple[int, ...], warps: int) -> Layout:
-        if self.in_pieces:
-            return blocked(shape, self.inner, self.vector, warps)
-        return coalesced(shape, self.inner, self.itemsize, warps, self.align)
-
-    def accepts(self, layout: Layout) -> bool:
-        if self.scattered:
-            return True
-        if self.in_pieces and layout.contiguous(self.inner) % self.vector:
-            return False
-        return self.ratio(layout) <= (
-            WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO
-        )
-
-    def ratio(self, layout: Layout) -> float:
-        """Sectors that an access touches, by those that its bytes fill."""
-        return sector_ratio(layout, self.inner, self.itemsize, self.vector)
-
-
-def of_view(facts: Facts, view: Value, rank: int, itemsize: int) -> Memory:
-    """As a tile of `rank` axes, the view's last ones, sees it."""
-    o = facts.maker(view)
-    inner = inner_axis(facts, o, rank)
-    if o is None or inner is None:
-        return Memory(rank - 1, itemsize, itemsize)
-    base, *rows = o.attrs.get("divisible", ()) or (itemsize,) + (1,) * rank
-    extra = len(rows) - rank
-    align = min([base, *(d * itemsize for a, d in enumerate(rows, -extra) if a != inner)])
-    return Memory(inner, align, itemsize)
-
-
-def of_pointers(facts: Facts, p: Value, itemsize: int, run: tuple[int, ...]) -> Memory:
-    """Elements behind a tile of pointers move one at a time, but for proven runs."""
-    if run:
-        return Memory(run[0], run[1] * itemsize, itemsize)
-    axes = [facts.axis(p, a) for a in range(len(shape_of_tile(p)))]
-    unit = [a for a, known in enumerate(axes) if known.slope == 1 or known.contiguity > 1]
-    return Memory(unit[-1] if unit else len(axes) - 1, itemsize, itemsize, not unit)
-
-
 @dataclass
 class TaskLayouts:
     """One task's region on its way to layouts."""
@@ -146,6 +63,7 @@ class TaskLayouts:
     region: Region
     warps: int
     facts: Facts
+    room: Callable[[int], bool] = lambda scratch: False  # for so many bytes of scratch
     cheap: set[Value] = field(default_factory=set)
     flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
     loaded: dict[Value, Memory] = field(default_factory=dict)  # from where it comes
@@ -295,6 +213,25 @@ class TaskLayouts:
                 each = WORD * itemsize(w.type) / 4
             spent += each * max(0.0, x.registers - _own(x))
         return spent > WORD * words * (_own(layout) + layout.registers) + MEETING
+
+    def stored_as(self, v: Value, memory: Memory) -> Layout:
+        """The layout in which a value is stored: its own, unless memory would suffer from it or an exchange
+        is cheaper.  What sectors a warp's stores touch is weighed against the instructions of an exchange."""
+        wide, size = memory.layout(shape_of_tile(v), self.warps), itemsize(v.type)
+        layout = self.layout.get(v)
+        if layout is None or not memory.accepts(layout):
+            return wide
+        if memory.scattered or memory.ratio(layout) <= 1:
+            return layout
+
+        def touched(x: Layout) -> float:
+            width = min(memory.vector, x.contiguous(memory.inner))
+            return x.registers / width * max(1.0, memory.ratio(x) * width * size)
+
+        spent = layout.registers * size / WORD + MEETING
+        if touched(wide) + spent >= touched(layout) or conversion(layout, wide).kind != "shared":
+            return layout
+        return wide if self.room(prod(layout.shape) * size) else layout
 
     def _for_uses(self, v: Value, layout: Layout) -> Layout:
         """A layout for what is loaded: one for what it is scanned along, or that of a store of wider elements

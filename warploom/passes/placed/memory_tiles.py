@@ -1,0 +1,93 @@
+"""How the tiles that a task loads and stores lie in global memory, and which layouts suit it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warploom.analysis.access import inner_axis
+from warploom.analysis.facts import Facts
+from warploom.ir.core import Type, Value
+from warploom.ir.types import InFlight, Pointer, Tile
+from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc
+from warploom.layout.choose import sector_ratio
+
+# A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
+# its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
+# 8 bits), but not with every lane on its own, or where an exchange is cheaper (`stored_as`).
+WORST_SECTOR_RATIO = 2.0
+WORST_OF_ACCUMULATORS = 4.0
+
+
+def tile_of(t: Type) -> Tile | None:
+    """The tile that a value of the type keeps in registers."""
+    return t.tile if isinstance(t, InFlight) else t if isinstance(t, Tile) else None
+
+
+def shape_of_tile(v: Value) -> tuple[int, ...]:
+    t = tile_of(v.type)
+    assert t is not None
+    return t.shape
+
+
+def itemsize(t: Type) -> int:
+    """Bytes of an element; of a pointer 8."""
+    inner = tile_of(t)
+    assert inner is not None
+    return 8 if isinstance(inner.elem, Pointer) else inner.elem.bytes
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How a memory op's tile lies in memory: elements of `itemsize` bytes adjacent along axis `inner`, rows
+    aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
+    adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once,
+    even where a tile then has fewer pieces than there are threads."""
+
+    inner: int
+    align: int
+    itemsize: int
+    scattered: bool = False
+    in_pieces: bool = False
+
+    @property
+    def vector(self) -> int:
+        return max(1, min(16, self.align) // self.itemsize)
+
+    def layout(self, shape: tuple[int, ...], warps: int) -> Layout:
+        if self.in_pieces:
+            return blocked(shape, self.inner, self.vector, warps)
+        return coalesced(shape, self.inner, self.itemsize, warps, self.align)
+
+    def accepts(self, layout: Layout) -> bool:
+        if self.scattered:
+            return True
+        if self.in_pieces and layout.contiguous(self.inner) % self.vector:
+            return False
+        return self.ratio(layout) <= (
+            WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO
+        )
+
+    def ratio(self, layout: Layout) -> float:
+        """Sectors that an access touches, by those that its bytes fill."""
+        return sector_ratio(layout, self.inner, self.itemsize, self.vector)
+
+
+def of_view(facts: Facts, view: Value, rank: int, itemsize: int) -> Memory:
+    """As a tile of `rank` axes, the view's last ones, sees it."""
+    o = facts.maker(view)
+    inner = inner_axis(facts, o, rank)
+    if o is None or inner is None:
+        return Memory(rank - 1, itemsize, itemsize)
+    base, *rows = o.attrs.get("divisible", ()) or (itemsize,) + (1,) * rank
+    extra = len(rows) - rank
+    align = min([base, *(d * itemsize for a, d in enumerate(rows, -extra) if a != inner)])
+    return Memory(inner, align, itemsize)
+
+
+def of_pointers(facts: Facts, p: Value, itemsize: int, run: tuple[int, ...]) -> Memory:
+    """Elements behind a tile of pointers move one at a time, but for proven runs."""
+    if run:
+        return Memory(run[0], run[1] * itemsize, itemsize)
+    axes = [facts.axis(p, a) for a in range(len(shape_of_tile(p)))]
+    unit = [a for a, known in enumerate(axes) if known.slope == 1 or known.contiguity > 1]
+    return Memory(unit[-1] if unit else len(axes) - 1, itemsize, itemsize, not unit)
