@@ -92,6 +92,24 @@ def test_all_threads_for_few_registers() -> None:
     assert ctas == 16
 
 
+def test_no_build_is_made_twice() -> None:
+    """A second program was asked for first, and spilled; it is asked about again where one has it all."""
+    seen: list[int] = []
+
+    def again(ctas: int) -> Build:
+        seen.append(ctas)
+        return {1: build(166), 2: build(128, 80)}[ctas]
+
+    ctas, best = best_occupancy(build(168), OpenOccupancy(256, False), SM_90A, again)
+    assert (ctas, best.builds, seen) == (1, 3, [2, 1])
+
+
+def test_a_hopeless_build_with_all_registers_is_the_last() -> None:
+    most = SM_90A.registers.per_thread
+    assert asked(build(most, HOPELESS_SPILLS + 4), threads=32) == []
+    assert asked(build(most - 55, HOPELESS_SPILLS + 4), threads=32) == [5]
+
+
 @pytest.mark.parametrize(
     ("held", "wanted"), [(0, [4, 3]), (40, [4, 3]), (60, [3]), (68, [2]), (200, [2])]
 )

@@ -325,27 +325,29 @@ def best_occupancy(
     where that spills least.  again: a build for a number of CTAs.
 
     Left to itself ptxas spills, or waits for each load in turn, to save registers that no further CTA needs.
-    Where the first build is hopeless, one more is made: that with the most registers."""
-    if first.is_stopped:
+    Where the first build is hopeless, one more is made, that with the most registers; none where it has all
+    that a thread can have."""
+    hopeless = first.spill_bytes > HOPELESS_SPILLS
+    if first.is_stopped or (hopeless and first.registers == target.registers.per_thread):
         return None, first
-    tried: list[tuple[int | None, nvrtc.Build]] = []
+    built: dict[int | None, nvrtc.Build] = {}
     wanted = _worth_asking(first, asked, target)
-    for n in wanted[-1:] if first.spill_bytes > HOPELESS_SPILLS else wanted:
-        tried.append((n, again(n)))
-        if not tried[-1][1].spill_bytes:
+    for n in wanted[-1:] if hopeless else wanted:
+        built[n] = again(n)
+        if not built[n].spill_bytes:
             break
-    every = [*tried, (None, first)]
-    ctas, best = min(every, key=lambda found: found[1].spill_bytes)
-    settled = not ctas or asked.steps or asked.dots or best.spill_bytes
-    if not settled and (more := _cheap_more(best.registers, asked, target)):
-        every.append((more, again(more)))
-        if every[-1][1].spill_bytes <= (FEW_BYTES if more == 2 and not asked.streams else 0):
-            ctas, best = every[-1]
+    built[None] = first
+    ctas = min(built, key=lambda n: built[n].spill_bytes)
+    settled = not ctas or asked.steps or asked.dots or built[ctas].spill_bytes
+    if not settled and (more := _cheap_more(built[ctas].registers, asked, target)):
+        found = built[more] if more in built else built.setdefault(more, again(more))
+        if found.spill_bytes <= (FEW_BYTES if more == 2 and not asked.streams else 0):
+            ctas = more
     best = replace(
-        best,
-        seconds=sum(b.seconds for _, b in every),
-        cpu_seconds=sum(b.cpu_seconds for _, b in every),
-        builds=len(every),
+        built[ctas],
+        seconds=sum(b.seconds for b in built.values()),
+        cpu_seconds=sum(b.cpu_seconds for b in built.values()),
+        builds=len(built),
     )
     return ctas, best
 
