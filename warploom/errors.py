@@ -75,7 +75,9 @@ def format_message(
         lines.append(excerpt(loc))
         caller = loc.caller
         while caller is not None:
-            lines.append(f"note: called from here\n{excerpt(caller)}")
+            line = f"note: called from here\n{excerpt(caller)}"
+            if lines[-1] != line:  # a function that calls itself is told of once
+                lines.append(line)
             caller = caller.caller
     for note in notes:
         lines.append(f"note: {note.message}")

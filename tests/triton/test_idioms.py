@@ -549,6 +549,37 @@ def test_integers_of_two_dtypes_as_in_triton() -> None:
 
 
 @triton.jit
+def power(x: Any, N: tl.constexpr) -> Any:
+    if N == 0:
+        return x * 0 + 1
+    half = power(x, N // 2)
+    return half * half * x if N % 2 else half * half
+
+
+@triton.jit
+def powers(x_ptr: Any, out_ptr: Any, N: tl.constexpr, DEPTH: tl.constexpr) -> None:
+    i = tl.arange(0, 8)
+    tl.store(out_ptr + i, power(tl.load(x_ptr + i), N) + deep(i, DEPTH))
+
+
+@triton.jit
+def deep(x: Any, N: tl.constexpr) -> Any:
+    if N > 0:
+        return deep(x + 1, N - 1)
+    return x
+
+
+def test_functions_that_call_themselves_are_ended_by_constexprs() -> None:
+    x = np.arange(8, dtype=np.int32)
+    out = launched(powers, np.zeros_like(x), x, N=5, DEPTH=31)
+    assert np.array_equal(out, x**5 + x + 31)
+    with pytest.raises(CompileError, match="deep calls itself 32 times") as e:
+        launched(powers, out, x, N=5, DEPTH=40)
+    assert "an `if` of a constexpr" in str(e.value.help)
+    assert str(e.value).count("called from here") == 2
+
+
+@triton.jit
 def single_elements(x_ptr: Any, out_ptr: Any) -> None:
     one = tl.load(x_ptr + tl.arange(0, 1))
     tl.static_assert(not one.item().type.is_block())

@@ -24,6 +24,8 @@ from warploom.frontend.vocabulary import UNSUPPORTED
 from warploom.ir.core import RuleError, Value
 from warploom.ir.types import DType, Scalar, Tile, f32
 
+DEEPEST = 32  # calls of a function inside of itself
+
 
 @dataclass(frozen=True, eq=False)
 class NestedFunction:
@@ -258,28 +260,28 @@ class Calls(ABC):
     ) -> Any:
         """A call of a function that the kernel defines: its body, here, with the variables around it as they
         are now."""
-        if fn.node in self.stack:
-            self._refuse_recursion(node, fn.node.name)
+        self._limit_recursion(node, fn.node.name, self.stack.count(fn.node))
         bound, here = self.bind(node, fn.node.name, fn.signature, args, kwargs), self.loc(node)
         bound.apply_defaults()
         scope = {**fn.owner.scope, **{n: Binding(v, here) for n, v in bound.arguments.items()}}
         source, stack = replace(fn.owner.source, tree=fn.node), (*self.stack, fn.node)
         return type(self)(self.emitter, source, scope, stack, here).body()
 
-    def _refuse_recursion(self, node: ast.AST, name: str) -> NoReturn:
-        self.fail(
-            node,
-            "recursion",
-            f"{name} calls itself",
-            "write a loop; helpers are inlined and can't be recursive",
-        )
+    def _limit_recursion(self, node: ast.AST, name: str, depth: int) -> None:
+        """Functions that call themselves are inlined as often: an `if` of a constexpr has to end it."""
+        if depth >= DEEPEST:
+            self.fail(
+                node,
+                "recursion",
+                f"{name} calls itself {depth} times and on",
+                "end it by an `if` of a constexpr that each call makes smaller, or write a loop",
+            )
 
     def bound(
         self, node: ast.AST, fn: Function, args: list[Any], kwargs: dict[str, Any]
     ) -> inspect.BoundArguments:
-        """The arguments of a function that is to be inlined, which refuses one that calls itself."""
-        if fn in self.stack:
-            self._refuse_recursion(node, fn.__name__)
+        """The arguments of a function that is to be inlined."""
+        self._limit_recursion(node, fn.__name__, self.stack.count(fn))
         return self.bind(node, fn.__name__, call_signature(fn), args, kwargs)
 
     def inside(self, fn: Function, scope: Scope, here: Loc) -> Self:
