@@ -136,10 +136,10 @@ def _grid_release(e: Emitter, o: Op) -> None:
     if o.attrs.get("by") != "warp":
         e.line(f"grid_release<{last}>();")
         return
-    # The program is short, and this warp comes last with all that it does: as little as may be.
+    # The program is short: as little as may be.
     ids = e.func.body.by_kind.get(tile.program_id, ())
     axes = 1 + max((x.attrs["axis"] for x in ids), default=0)
-    e.line(f"if (threadIdx.x < {e.target.warp_size}) grid_release<{last}, {axes}>();")
+    e.line(f"grid_release<{last}, {axes}>(threadIdx.x < {e.target.warp_size});")
 
 
 def _cp_async_arrive(e: Emitter, o: Op) -> None:

@@ -22,15 +22,15 @@ template <int N> DEV void registers_inc() { asm volatile("setmaxnreg.inc.sync.al
 // Where programs are short their ends and releases queue up (measured: benchmarks/launch_rate.py), so only the
 // last LAST of a grid release: those before them end by themselves.  Which are the last is counted modulo 2^32:
 // where a larger grid is launched, a few more release.  AXES: those that programs are told apart by; along others,
-// which mostly have one, all count as the last.
+// which mostly have one, all count as the last.  A branch there would keep ptxas from ordering what is around.
 DEV void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-template <int LAST, int AXES = 3> DEV void grid_release() {
+template <int LAST, int AXES = 3> DEV void grid_release(bool asks = true) {
   u32 left = 1;
   if (AXES > 2) left = gridDim.z - blockIdx.z;
   if (AXES > 1) left = left * gridDim.y - blockIdx.y;
   if (AXES > 0) left = left * gridDim.x - blockIdx.x;
-  if (left <= LAST) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %0, 0; @on griddepcontrol.launch_dependents; }" :: "r"((u32)(asks & (left <= LAST))) : "memory");
 }
 
 DEV void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
