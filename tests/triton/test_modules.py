@@ -437,21 +437,29 @@ def test_nothing_is_proved_of_how_long_the_clock_takes() -> None:
     assert not report.ok and "depends on an argument and the clock" in str(report)
 
 
-def test_bytes_decode_as_the_advice_says() -> None:
+def test_bytes_are_decoded_and_made_as_the_advice_says() -> None:
     """float8e4b15: a bias of 15, no infinity and no NaN."""
 
     @triton.jit
-    def kernel(b_ptr: Any, y_ptr: Any) -> None:
+    def kernel(b_ptr: Any, y_ptr: Any, h_ptr: Any, made_ptr: Any) -> None:
         at = tl.arange(0, 256)
-        b = tl.load(b_ptr + at).to(tl.int32)
-        y = (((b & 0x80) << 8) | ((b & 0x7F) << 7)).to(tl.uint16).to(tl.float16, bitcast=True)
+        bytes = tl.load(b_ptr + at)
+        b = bytes.to(tl.int32)
+        y = (((b & 0x80) << 8) + ((b & 0x7F) << 7)).to(tl.uint16).to(tl.float16, bitcast=True)
         tl.store(y_ptr + at, y.to(tl.float32))
+        h = tl.load(h_ptr + at)
+        b = h.to(tl.uint16, bitcast=True).to(tl.int32) + 0x40
+        tl.store(made_ptr + at, (((b >> 8) & 0x80) + ((b >> 7) & 0x7F)).to(tl.uint8))
 
     b, y = np.arange(256).astype(np.uint8), np.zeros(256, np.float32)
-    kernel[(1,)](b, y)
     exponent, mantissa = b.astype(int) >> 3 & 15, b.astype(int) & 7
-    wanted = np.where(exponent > 0, (8 + mantissa) * 2.0 ** (exponent - 18), mantissa * 2.0**-17)
-    np.testing.assert_array_equal(y, np.where(b > 127, -wanted, wanted))
+    size = np.where(exponent > 0, (8 + mantissa) * 2.0 ** (exponent - 18), mantissa * 2.0**-17)
+    wanted = np.where(b > 127, -size, size)
+    h = (wanted + np.copysign(size[1] / 4, wanted)).astype(np.float16)
+    made = np.zeros(256, np.uint8)
+    kernel[(1,)](b, y, h, made)
+    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_array_equal(made, b)
 
 
 def test_dtypes_by_name() -> None:
