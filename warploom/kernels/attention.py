@@ -48,7 +48,6 @@ def place_of(
         short = t % pairs
         return t // pairs, tl.where(half == 0, tiles - 1 - short, short)
     if CAUSAL:
-        tl.assume(section > 0)
         first = t // (section * tiles) * section
         inside = t % (section * tiles)
         width = tl.maximum(tl.minimum(section, heads - first), 1)  # 1: behind the last tile
