@@ -26,6 +26,7 @@ SIZES = {
     "dependent_launch": (1 << 25, 3000),
     "clustered_matmul": (4096, 512),
     "shared_examples": (4096, 128),
+    "shared_accesses": (4096, 100),
 }
 
 

@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 SIZES = {
     "vector_add": 3000, "fused_softmax": 9, "matmul": 128, "dropout": 1000, "layer_norm": 5, "attention": 128,
     "attention_backward": 128, "extern_functions": 3000, "grouped_gemm": 512, "persistent_matmul": 256, "block_scaled_matmul": 256,
-    "packed_scales": 256, "dependent_launch": 3000, "shared_examples": 128, "clustered_matmul": 256,
+    "packed_scales": 256, "dependent_launch": 3000, "shared_examples": 128, "shared_accesses": 100, "clustered_matmul": 256,
 }  # fmt: skip
 # Seconds.
 SLOW = ("grouped_gemm", "attention", "attention_backward", "persistent_matmul", "packed_scales")
