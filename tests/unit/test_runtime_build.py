@@ -24,6 +24,8 @@ from warploom.runtime.build import (
 )
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.nvrtc import Build
+from warploom.schedule.model import TaskPlan
+from warploom.schedule.resources import Headroom
 from warploom.target import SM_90A
 
 LIMIT = SM_90A.registers.per_sm
@@ -216,3 +218,17 @@ def test_what_is_told_is_not_asked() -> None:
     trading = phase.with_(attrs={**phase.attrs, "registers": (168,)})
     body = replace(func.body, ops=(*func.body.ops[:-2], trading, func.body.ops[-1]))
     assert told_ctas(func.with_(body=body), SM_90A) == 1
+
+
+def test_headroom_for_tasks_that_there_are() -> None:
+    """Else a schedule would be chosen again for each, which takes as long as a small kernel's whole compilation."""
+    consumer = TaskPlan("consumer", "consumer", 4, 1, None)
+    producer = TaskPlan("producer", "producer", 4, 1, None)
+    transposing = TaskPlan("transpose", "transpose", 4, 1, 96)
+    fixed, given = (consumer, producer), (replace(consumer, registers=240), producer)
+    for_producer, for_transposes = Headroom(producer=32), Headroom(transpose=8)
+    assert for_producer.gives_nothing(fixed) and not for_producer.gives_nothing(given)
+    assert for_transposes.gives_nothing(given)
+    assert not for_transposes.gives_nothing((*given, transposing))
+    assert not Headroom(producer=32, consumer=72).gives_nothing(fixed)
+    assert not Headroom(few_registers=True).gives_nothing(fixed)

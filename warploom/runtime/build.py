@@ -178,7 +178,7 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
     while headrooms and (best is None or not search.is_over()):
         few = headrooms[0] is not None and headrooms[0].few_registers
         headroom = headrooms.pop(-1 if search.hopeless and not few else 0)
-        if first and not first.schedule.specialized and headroom and headroom.is_for_tasks():
+        if first and headroom and headroom.gives_nothing(first.schedule.tasks):
             continue
         search.attempts += 1
         try:

@@ -162,7 +162,8 @@ class Request:
         except SharedMemoryError as e:
             if self.schedule is not None or not e.unplanned:
                 raise
-            return self._lower(replace(self.headroom, shared=e.unplanned))
+            lowered = self._lower(replace(self.headroom, shared=e.unplanned))
+            return replace(lowered, unplanned=e.unplanned)
 
     def lower_again(self, first: Lowered, is_new: Callable[[Schedule], bool]) -> Lowered | None:
         """`first`, lowered with other headroom; None where the schedule is none that `is_new`."""
@@ -172,7 +173,7 @@ class Request:
             return lower_again(first, self.knobs, self.machine(), headroom, self.launch, is_new)
 
         try:
-            found = again(self.headroom)
+            found = again(replace(self.headroom, shared=first.unplanned))
         except SharedMemoryError as e:
             if not e.unplanned:
                 raise

@@ -37,9 +37,12 @@ class Headroom:
     shared: int = 0
     few_registers: bool = False
 
-    def is_for_tasks(self) -> bool:
-        """Does it give more only to tasks that a uniform kernel doesn't have?"""
-        return self == Headroom(producer=self.producer, transpose=self.transpose)
+    def gives_nothing(self, tasks: tuple[TaskPlan, ...]) -> bool:
+        """Does it give more only to tasks that there aren't, or whose threads keep what they begin with?"""
+        given = self.producer and any(t.registers is not None for t in tasks)
+        moved = self.transpose and any(t.role == "transpose" for t in tasks)
+        only = self == Headroom(producer=self.producer, transpose=self.transpose)
+        return only and not (given or moved)
 
 
 _KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a task's role
