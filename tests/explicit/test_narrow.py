@@ -117,6 +117,9 @@ def test_tensors_of_the_host():
     assert again.to(tilus.float32).torch().tolist() == [[-3, 1, 7, 2]]
     assert tilus.full([3], 2, tilus.f4e2m1).to(tilus.float16).torch().tolist() == [2, 2, 2]
     assert tilus.ones([2, 3]).view(dtype=tilus.int32).torch()[0, 0] == 0x3F800000
+    x, out = tilus.randint(-8, 8, [11, 32], dtype=tilus.int4b), tilus.empty([11, 32])
+    Loaded(tilus.int4b, False)(11, 32, x, out)
+    assert (out.torch() == 2 * x.to(tilus.float32).torch()).all()
     assert dtypes.int4b is tilus.int4b and void_p is tilus.void_p
 
 

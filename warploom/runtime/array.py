@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +50,14 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def probe_pointer(a: Any) -> Any:
     """Of what says where its elements lie, and as much more of a tensor as it knows.  Without a shape: all
-    from there to the end of the allocation."""
+    from there to the end of the allocation.  Elements of fewer than 8 bits are the bytes that hold them."""
     pointer, device = a.data_ptr(), _device_at(a)
     shape = getattr(a, "shape", None)
     if shape is None:
         name = DTYPE_NAMES.get(str(a.dtype).removeprefix("torch."), "i8")
         shape = (_bytes_behind(a, pointer, device) // ITEM_BYTES[name],)
+    if (bits := getattr(a.dtype, "bits", 8)) < 8:
+        return "uint8", pointer, (-(-math.prod(shape) * bits // 8),), (1,), device, False
     shape, stride = tuple(map(int, shape)), getattr(a, "stride", None)
     strides = tuple(stride()) if callable(stride) else row_major(shape)
     return a.dtype, pointer, shape, strides, device, False
