@@ -21,7 +21,7 @@ from warploom.analysis.lattice import (
     power_of_two,
 )
 from warploom.ir.core import Family, Op, OpKind, Type, Value
-from warploom.ir.fold import fold
+from warploom.ir.fold import fold, quotient
 from warploom.ir.ops import arith, cluster, task, tile
 from warploom.ir.rules import Rules
 from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i32, pointee_of
@@ -91,16 +91,12 @@ def _exact(o: Op, args: Sequence[Interval]) -> Interval:
     return fitted(*EXACT[o.kind](*args), _dtype(o))
 
 
-def _truncated(x: int, y: int) -> int:
-    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-
-
 def _idiv(o: Op, args: Sequence[Interval]) -> Interval:
     x, y = args
     n = y.constant
     divisor = x.divisor // n if n and n > 0 and n & -n == n and x.divisor >= n else 1
     if y.is_nonzero:
-        low, high = _corners(_truncated, x, y)
+        low, high = _corners(quotient, x, y)
     else:  # of the divisors that are not 0, those next to it make the greatest quotients
         most = max(abs(x.low), abs(x.high))
         low, high = -most, most

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from warploom.check.terms import Atom
+from warploom.ir.fold import quotient
 from warploom.ir.ops import arith
 from warploom.ir.poly import Poly
 from warploom.sim.evaluate import ON_INTEGERS
@@ -75,8 +76,7 @@ class Sample:
         args = [self(x) for x in a.args]
         if a.kind in ("quotient", "remainder"):
             x, d = args
-            sign = 1 if (x < 0) == (d < 0) else -1
-            whole = sign * (abs(x) // abs(d)) if d else 0
+            whole = quotient(x, d) if d else 0
             return whole if a.kind == "quotient" else x - d * whole
         if a.kind in ("min", "max"):
             return (min if a.kind == "min" else max)(args)

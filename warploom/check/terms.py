@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from warploom.errors import Loc
+from warploom.ir.fold import quotient
 from warploom.ir.poly import Monomial, Poly
 
 Range = tuple[float, float]  # with ends that may be infinite
@@ -108,7 +109,7 @@ class Terms:
             if n == 1:
                 return x
             if (c := x.constant) is not None:
-                return Poly.const(abs(c) // abs(n) * (1 if (c < 0) == (n < 0) else -1))
+                return Poly.const(quotient(c, n))
         whole, rest = x.divide(d) if d else (x, d)
         if not rest or self._is_digit(whole, rest, d):
             return whole

@@ -16,8 +16,8 @@ from typing import Any
 from warploom.eject.flow import Flow
 from warploom.eject.spelling import Spelling, enter, spelling_of, unspelled
 from warploom.frontend import language
-from warploom.frontend.coerce import literal_dtype, promote
 from warploom.frontend.operators import KINDS
+from warploom.frontend.promotion import literal_dtype, promote
 from warploom.ir import core
 from warploom.ir.core import Family, Level, Op, OpKind, Value
 from warploom.ir.ops import arith, cluster, combine, mma, smem, tile, tma

@@ -12,9 +12,10 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Protocol
 
 from warploom.errors import WarploomError
-from warploom.frontend.coerce import Const, Emitter, describe, is_literal, known, literal_dtype
+from warploom.frontend.coerce import Const, Emitter, describe, is_literal, known
 from warploom.frontend.follow import is_own
 from warploom.frontend.language.core import FIELDS, Aggregate, Constexpr, Handle, builtin
+from warploom.frontend.promotion import literal_dtype
 from warploom.frontend.reads import MISSING, Reads
 from warploom.frontend.refuse import refuse
 from warploom.frontend.scope import admit, leaves

@@ -25,7 +25,6 @@ from warploom.frontend.coerce import (
     describe,
     is_literal,
     known,
-    promote,
     static_bool,
     static_int,
     translating,
@@ -33,6 +32,7 @@ from warploom.frontend.coerce import (
 from warploom.frontend.language.core import Constexpr, Descriptor, async_task
 from warploom.frontend.operators import SYMBOLS
 from warploom.frontend.packed import Packed
+from warploom.frontend.promotion import promote
 from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import (

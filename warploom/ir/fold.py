@@ -31,6 +31,11 @@ def wrap(value: int, dtype: DType) -> int:
     return value
 
 
+def quotient(x: int, y: int) -> int:
+    """x / y rounded towards 0, as C divides; y is not 0."""
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
 def round_float(value: float, dtype: DType) -> float | None:
     """A double rounded to a float dtype; None where this file can't tell (bf16 inexact, 8-bit floats)."""
     if dtype.name == "f64" or math.isnan(value) or math.isinf(value):
@@ -76,8 +81,8 @@ def _fold_int(kind: OpKind, values: Sequence[int], dtype: DType) -> int | None:
         x, y = values
         if y == 0:
             return None
-        quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-        return wrap(quotient if kind is arith.idiv else x - quotient * y, dtype)
+        q = quotient(x, y)
+        return wrap(q if kind is arith.idiv else x - q * y, dtype)
     if kind in (arith.shl, arith.shr) and not 0 <= values[1] < dtype.bits:
         return None
     return wrap(_INTEGER[kind](*values), dtype) if kind in _INTEGER else None
