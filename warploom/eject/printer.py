@@ -132,8 +132,7 @@ class _Printer:
         return out
 
     def _entry(self) -> list[Node]:
-        last = task.phases(self.func)[-1].attrs
-        warps = sum(w * n for w, n in zip(last["warps"], last["replicas"], strict=True))
+        warps = task.warps_of(task.phases(self.func)[-1])
         out: list[Node] = [
             Line("self.attrs.blocks = self.grid"),
             Line(f"self.attrs.warps = {warps}"),

@@ -40,12 +40,7 @@ def _places(dst: GlobalView, values: Value, dim: Any, indices: Operand) -> tuple
         )
     index: list[Any] = [shapes.places_along(shape, a) for a in range(len(shape))]
     if indices is not None:
-        at = tile_value(indices, "indices")
-        if emitter.shape(at) != shape or not emitter.number(at).is_int:
-            refuse(
-                "scatter", f"indices {at.type} for {values.type}", "one integer for each element"
-            )
-        index[shapes.axis_of(dim, len(shape))] = at
+        index[shapes.axis_of(dim, len(shape))] = _indices(indices, values)
     inside: Any = None
     for i, n in zip(index, dst.shape, strict=True):
         for one in (emitter.binary("<", i, n), emitter.binary(">=", i, 0)):
@@ -79,6 +74,14 @@ class Scatters:
         current().emit(smem.shared_scatter, s, v, *at, **axis)
 
 
+def _indices(x: Any, values: Value) -> Value:
+    """A tile of integers, one for each value."""
+    at, emitter = tile_value(x, "indices"), current()
+    if emitter.shape(at) != emitter.shape(values) or not emitter.number(at).is_int:
+        refuse("scatter", f"indices {at.type} for {values.type}", "one integer for each element")
+    return at
+
+
 def _elements(what: str, dst: Any, values: Any, dim: Any, indices: Any) -> Any:
     """A slot, a tensor for elements of it, its indices along `dim` where there are any, and the attribute
     that says so."""
@@ -87,9 +90,7 @@ def _elements(what: str, dst: Any, values: Any, dim: Any, indices: Any) -> Any:
     v = emitter.cast(tile_value(values, what), t.dtype)
     shape, rest, attrs = emitter.shape(v), [], {}
     if indices is not None:
-        at = tile_value(indices, "indices")
-        if emitter.shape(at) != shape or not emitter.number(at).is_int:
-            refuse("scatter", f"indices {at.type} for {v.type}", "one integer for each element")
+        at = _indices(indices, v)
         axis = shapes.axis_of(dim, len(t.shape))
         attrs["axis"] = axis
         if emitter.number(at).bits == 64:

@@ -17,8 +17,7 @@ Counts = frozenset[int]  # registers a thread that warps may have at one place
 
 def threads_of(phase: Op, target: Target) -> int:
     """Threads of the CTA."""
-    warps, replicas = phase.attrs["warps"], phase.attrs["replicas"]
-    return sum(target.warp_size * w * n for w, n in zip(warps, replicas, strict=True))
+    return target.warp_size * task.warps_of(phase)
 
 
 def ctas_per_sm(func: Func) -> int:

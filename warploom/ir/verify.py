@@ -185,7 +185,7 @@ def _one_tasks_op(func: Func, _: Target) -> Iterator[Violation]:
     if len(set(names)) < len(names):
         yield Violation(found[-1], "two tasks have one name")
     for o in found[:-1]:
-        if _warps(o) != _warps(found[-1]):
+        if task.warps_of(o) != task.warps_of(found[-1]):
             yield Violation(o, "all phases have the same number of warps")
         if any(budget is not None for budget in o.attrs["registers"]):
             yield Violation(o, "only the last phase has register budgets")
@@ -193,10 +193,6 @@ def _one_tasks_op(func: Func, _: Target) -> Iterator[Violation]:
     for o in (i for phase in found[:-1] for r in phase.regions for i in walk(r)):
         if budgets and o.kind is regs.setmaxnreg:
             yield Violation(o, "the last phase has register budgets: no setmaxnreg before it")
-
-
-def _warps(o: Op) -> int:
-    return sum(w * n for w, n in zip(o.attrs["warps"], o.attrs["replicas"], strict=True))
 
 
 def _entry(func: Func, _: Target) -> Iterator[Violation]:

@@ -104,8 +104,7 @@ class Outline:
 
     @cached_property
     def warps(self) -> int:
-        a = self.tasks.attrs
-        return sum(w * n for w, n in zip(a["warps"], a["replicas"], strict=True))
+        return task.warps_of(self.tasks)
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:

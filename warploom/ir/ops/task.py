@@ -148,6 +148,11 @@ def tasks(
     require(all(not r.params and not r.yielded for r in regions), "task regions pass no values")
 
 
+def warps_of(o: Op) -> int:
+    """How many warps run a `tasks` op: all of the CTA."""
+    return sum(w * n for w, n in zip(o.attrs["warps"], o.attrs["replicas"], strict=True))
+
+
 def sharing(o: Op, group: int) -> tuple[tuple[int, ...], ...]:
     """The tasks of a `tasks` op by number, those that have parts of the same warp groups,
     of `group` warps, together."""

@@ -85,8 +85,7 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
         error.unplanned = sum(c.bytes for c in consumers if not c.is_planned or c.op in apart)
         raise error
     ops = tuple(placed.get(o, o) for o in func.body.ops)
-    last = task.phases(func)[-1].attrs
-    warps = sum(w * n for w, n in zip(last["warps"], last["replicas"], strict=True))
+    warps = task.warps_of(task.phases(func)[-1])
     attrs = {**func.attrs, "shared_bytes": top, "threads": target.warp_size * warps}
     return func.with_(body=Region(func.body.params, ops), level=Level.PLACED, attrs=attrs)
 
