@@ -20,6 +20,7 @@ from warploom.layout import (
     Layout,
     along_axis,
     coalesced,
+    is_wgmma_acc,
     mma_acc,
     warp_grid,
 )
@@ -215,13 +216,15 @@ class TaskLayouts:
         return spent > WORD * words * (_own(layout) + layout.registers) + MEETING
 
     def stored_as(self, v: Value, memory: Memory) -> Layout:
-        """The layout in which a value is stored: its own, unless memory would suffer from it or an exchange
-        is cheaper.  What sectors a warp's stores touch is weighed against the instructions of an exchange."""
+        """The layout in which a value is stored: its own, unless memory would suffer from it, or an exchange
+        is cheaper, as of an accumulator at a program's end: a loop would wait for it in each iteration.  The
+        sectors that a warp's stores touch are weighed against an exchange's instructions."""
         wide, size = memory.layout(shape_of_tile(v), self.warps), itemsize(v.type)
         layout = self.layout.get(v)
         if layout is None or not memory.accepts(layout):
             return wide
-        if memory.scattered or memory.ratio(layout) <= 1:
+        is_sum = is_wgmma_acc(layout) or _is_accumulator(layout)
+        if self.loops.get(v) or not is_sum or memory.scattered or memory.ratio(layout) <= 1:
             return layout
 
         def touched(x: Layout) -> float:
