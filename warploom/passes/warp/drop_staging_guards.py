@@ -82,10 +82,12 @@ def _fewer(t: Task, roots: dict[Value, Op]) -> dict[Op, Op | None]:
     guards = list(_guards(t.region))
     if not guards:
         return found
-    before = _state(t.region, t, roots)
+    # No guard: where they order no accesses to global memory drop_private_syncs drops them.
+    of_memory = {o: None for o in t.region.all_ops if o.attrs.get("memory")}
+    before = _state(_changed(t.region, of_memory), t, roots)
 
     def holds(more: Changes) -> bool:
-        changed = _changed(t.region, {**found, **more})
+        changed = _changed(t.region, {**of_memory, **found, **more})
         return _state(changed, t, roots) == before
 
     for wait, sync, _ in reversed(guards):
