@@ -20,7 +20,7 @@ SIZES = {
     "attention_backward": (4096, 256),
     "extern_functions": (1 << 25, 3000),
     "grouped_gemm": (4096, 512),
-    "persistent_matmul": (8192, 512),
+    "persistent_matmul": (4096, 512),
     "block_scaled_matmul": (4096, 256),
     "packed_scales": (4096, 256),
     "dependent_launch": (1 << 25, 3000),

@@ -66,7 +66,12 @@ __version__ = "3.6.0"  # whose language and host side this is
 
 
 def set_allocator(allocator: Any) -> None:
-    """Nothing: descriptors that kernels make need no memory of the host's."""
+    """Keeps it for what the installed Triton is handed (--fallback); here descriptors that kernels make need
+    no memory of the host's."""
+    allocators[:] = [allocator]
+
+
+allocators: list[Any] = []  # the last one that was set
 
 
 def must_use_result(fn: Any, is_used: bool = True) -> Any:

@@ -25,6 +25,7 @@ from warploom.runtime.hooks import AROUND
 from warploom.runtime.jit import JITFunction
 from warploom.runtime.mistakes import warn
 from warploom.runtime.serve import SERVED, serve, stop
+from warploom.triton import allocators
 
 
 class Fallback:
@@ -75,6 +76,8 @@ class Fallback:
             given = [self._theirs(a) for a in args]
             named = {name: self._theirs(v) for name, v in kwargs.items()}
             theirs = self._kernel(kernel)
+            for allocator in allocators:
+                sys.modules["triton"].set_allocator(allocator)
             if warmup:
                 return theirs.run(*given, grid=grid, warmup=True, **named)
             return theirs[grid](*given, **named)

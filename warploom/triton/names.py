@@ -37,7 +37,7 @@ MODULES = {
             "OutOfResources": "any refusal of a launch; a kernel without room for it is a CompilationError",
             "TritonError": "the base of all errors",
             "compile": "takes an ASTSource, and no file of IR",
-            "set_allocator": "changes nothing: descriptors made in kernels take no memory of the host's",
+            "set_allocator": "only for what --fallback hands on: descriptors take no memory of the host's",
         },
         missing={
             "AsyncCompileMode": "compile with threads of your own: compiling releases the GIL",
