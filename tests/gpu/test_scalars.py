@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.e2e.test_long_arrays import BLOCK, LEFT, LONG, block, row, strided
 from tests.e2e.test_regressions import dropped_quotients, quotients, sizes_of_zeros
 from tests.triton.test_language import of_orders
@@ -147,3 +149,48 @@ def test_bessel_functions_on_the_gpu() -> None:
     out = torch.zeros(4, 8, device="cuda", dtype=torch.float64)
     of_orders[(1,)](torch.tensor(n, device="cuda"), torch.tensor(x, device="cuda"), out, N=8)
     np.testing.assert_allclose(out.cpu().numpy(), want, rtol=1e-7, atol=1e-9)
+
+
+@wl.jit
+def running_sums(
+    x_ptr: Any, out_ptr: Any, flag_ptr: Any, sum_ptr: Any, n: Any, BLOCK: tl.constexpr
+) -> None:
+    """Sums up to each element: a program waits for the one before it (decoupled look-back)."""
+    pid = tl.program_id(0)
+    i = pid * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n, other=0.0)
+    before = 0.0
+    if pid > 0:
+        while tl.atomic_add(flag_ptr + pid - 1, 0) == 0:
+            pass
+        before = tl.load(sum_ptr + pid - 1, volatile=True)
+    tl.store(sum_ptr + pid, before + tl.sum(x, 0))
+    tl.debug_barrier()
+    tl.atomic_xchg(flag_ptr + pid, 1)
+    tl.store(out_ptr + i, tl.cumsum(x, 0) + before, mask=i < n)
+
+
+def test_floats_that_one_thread_reads() -> None:
+    x = torch.randint(-9, 9, (5000,), device="cuda").float()
+    out, flags = torch.empty_like(x), torch.zeros(40, dtype=torch.int32, device="cuda")
+    running_sums[(40,)](x, out, flags, torch.zeros(40, device="cuda"), 5000, BLOCK=128)
+    assert torch.equal(out, x.cumsum(0))
+
+
+@wl.jit
+def old_values(p_ptr: Any, h_ptr: Any, out_ptr: Any, BLOCK: tl.constexpr) -> None:
+    added, swapped = tl.atomic_add(p_ptr, 1.5), tl.atomic_xchg(p_ptr + 1, 2.0)
+    loaded, half = tl.load(p_ptr + 2, volatile=True), tl.load(h_ptr, volatile=True)
+    i = tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, i * (added + 10.0 * swapped + 100.0 * loaded + half.to(tl.float32)))
+
+
+def test_floats_that_atomics_give() -> None:
+    p = torch.tensor([0.25, 0.5, 3.0], device="cuda")
+    half, out = (
+        torch.full((1,), 0.125, dtype=torch.bfloat16, device="cuda"),
+        torch.zeros(128, device="cuda"),
+    )
+    old_values[(1,)](p, half, out, BLOCK=128)
+    assert torch.equal(out, torch.arange(128, device="cuda") * (0.25 + 5 + 300 + 0.125))
+    assert p.tolist() == [1.75, 2.0, 3.0]

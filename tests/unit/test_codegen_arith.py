@@ -316,6 +316,21 @@ def test_a_cast_of_a_constant_wraps() -> None:
     assert f"load_shared32(slots + {44 * 128})" in cuda
 
 
+@pytest.mark.parametrize(
+    ("dtype", "read"),
+    [("f32", "float_of((u32)__shfl"), ("i32", "(int)__shfl"), ("u32", "__shfl")],
+)
+def test_a_number_from_shared_memory_is_its_bits(dtype: str, read: str) -> None:
+    """A conversion of the word by value would show on no CPU."""
+    slots = f'  %slots = shared_alloc() {{name="s", lead=(1,), shape=(1, 1), dtype={dtype}, inner=1, swizzle=0}}'
+    body = """    %n = const() {value=0, dtype=i32} : i32
+    %slot = shared_slot(%slots, %n)
+    %x = shared_get(%slot)
+    store(%p, %x)"""
+    cuda = emit(placed(kernel(f"%p: ptr<{dtype}>", body, before=slots)), SM_90A).source
+    assert f" x = {read}_sync(" in cuda
+
+
 @wl.jit
 def scaled(x_ptr: Any, w_ptr: Any, y_ptr: Any, BLOCK: tl.constexpr) -> None:
     at = tl.arange(0, BLOCK)

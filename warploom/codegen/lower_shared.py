@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from warploom.codegen.context import Address, Emitter, Lowering
-from warploom.codegen.lower_casts import same_bits, same_bits_of_word
+from warploom.codegen.lower_casts import same_bits
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import smem
 from warploom.ir.types import Shared, TensorMap, dtype_of, i64, u32, u64
@@ -83,10 +83,7 @@ def _shared_get(e: Emitter, o: Op) -> None:
     if not e.elected:
         # The same in all lanes: told to the compiler, and all lanes have read when the warp goes on.
         text = f"__shfl_sync(~0u, {text}, 0)"
-    if dtype.bits == 64:
-        e.define(o.result, same_bits(text, i64, dtype))
-    else:
-        e.define(o.result, same_bits_of_word(text, dtype))
+    e.define(o.result, same_bits(text, i64 if dtype.bits == 64 else u32, dtype))
 
 
 def _shared_put(e: Emitter, o: Op) -> None:
