@@ -108,6 +108,7 @@ def linear() -> Iterator[Operator]:
         op("chunk_log_linear_attn"),
         naive("log_linear_attn", "naive_log_linear_attn"),
         backward=False,
+        small={"keys": 64, "values": 64},  # states are cut into blocks of 64
     )
 
 
@@ -260,7 +261,9 @@ def attentions() -> Iterator[Operator]:
     yield Operator("parallel_parallax", inputs, op("parallel_parallax"), parallax)
     breaking = naive("stickbreaking_attn", "naive_stickbreaking_attn")
     call = op("parallel_stickbreaking_attn")
-    yield Operator("parallel_stickbreaking_attn", qkv, call, breaking)
+    yield Operator(  # its gradients are sums of bf16 that cancel: 0.03 off where there is one block
+        "parallel_stickbreaking_attn", qkv, call, breaking, tolerance=0.04
+    )
     yield Operator(
         "parallel_path_attn",
         with_(

@@ -347,3 +347,26 @@ def test_replicas_of_two_warps_count_warps() -> None:
     main, *_ = compiled.schedule.tasks
     assert (main.warps, main.replicas) == (2, 2)
     assert "const int replica = warp_id / 2;" in compiled.cuda
+
+
+@wl.jit
+def both_ways(q_ptr, k_ptr, out_ptr, T, D: tl.constexpr, B: tl.constexpr, S: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    d, m = tl.arange(0, D), tl.arange(0, B)
+    k = tl.load(k_ptr + m[:, None] * D + d[None, :])
+    acc = tl.zeros((B, D), tl.float32)
+    for i in range(0, T, S):
+        n = i + tl.arange(0, S)
+        q = tl.load(q_ptr + n[:, None] * D + d[None, :], mask=n[:, None] < T, other=0.0)
+        acc = tl.dot(tl.maximum(tl.dot(k, tl.trans(q)), 0.0), q, acc)
+    tl.store(out_ptr + m[:, None] * D + d[None, :], acc)
+
+
+def test_an_item_that_two_dots_want_in_two_ways() -> None:
+    """wgmma reads tf32 only with K adjacent, so that one dot's operand is written anew: no overlap then."""
+    rng = np.random.default_rng(3)
+    q, k = (road.filled(rng.integers(-2, 3, (rows, 32)), np.float32) for rows in (100, 64))
+    args = [q, k, road.array((64, 32), np.float32), 100]
+    knobs = {"D": 32, "B": 64, "S": 32, "num_stages": 2, "num_consumer_groups": 1}
+    compiled, found = road.check_equal(both_ways, args, 1, knobs, ("late",))
+    np.testing.assert_array_equal(found[2], np.maximum(k @ q.T, 0) @ q)
+    assert "right operand goes through shared memory" in compiled.explain()

@@ -38,11 +38,12 @@ class Overlap:
 
 
 def find(
-    loop: Op, stays: Callable[[Op], bool], in_place: Callable[[Value], bool]
+    loop: Op, stays: Callable[[Op], bool], in_place: Callable[[Op, int], bool]
 ) -> Overlap | None:
     """What loop (a `for`) allows; None where none of its dots depends on another of the same iteration.
 
-    stays: does the consumer run the op?  in_place: does wgmma read this right operand where it lies?
+    stays: does the consumer run the op?  in_place: does wgmma read a dot's left (0) or right (1) operand
+    where it lies?
     """
     (body,) = loop.regions
     before = _Dependences(body)
@@ -61,14 +62,14 @@ def _why_not(
     early: Iterable[Op],
     late: Iterable[Op],
     stays: Callable[[Op], bool],
-    in_place: Callable[[Value], bool],
+    in_place: Callable[[Op, int], bool],
 ) -> str:
     if any(o.kind is tile.dot for x in body.ops for r in x.regions for o in r.all_ops):
         return "some of its dots stand deeper than the loop's own block"
     for o in (*early, *late):
         if o.attrs.get("max_imprecise"):
             return f"{o.id} promotes its partial sums"
-        if not in_place(o.operands[1]):
+        if not in_place(o, 1):
             return f"{o.id}'s right operand goes through shared memory that the consumer writes"
     for o in body.ops:
         if stays(o) and o.kind not in (tile.dot, control.yield_):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from warploom.analysis import loop_overlap
 from warploom.analysis.cost import computes_tile, elementwise
-from warploom.ir.core import Op, Value
+from warploom.ir.core import Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
 from warploom.schedule.context import Context
@@ -61,7 +61,7 @@ def _is_main_loop(o: Op, mine: Callable[[Op], bool]) -> bool:
     return o.kind is control.for_ and loop_overlap.find(o, mine, _anywhere) is None
 
 
-def _anywhere(operand: Value) -> bool:
+def _anywhere(dot: Op, side: int) -> bool:
     return True
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from warploom.analysis.loop_overlap import Overlap, find, mask_of, phase_cycles, split_of
-from warploom.ir.core import Op, Value
-from warploom.ir.ops import control
+from warploom.ir.core import Op
+from warploom.ir.ops import control, mma
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule import rings
 from warploom.schedule.consumer_partition import ConsumerPartition
@@ -113,7 +113,7 @@ def _why_not_chosen(context: Context, roles: Roles, consumer: TaskPlan, found: O
     room = (consumer.registers or entry) - context.headroom.consumer
     in_place = _in_place(context, roles.loads)
     flying = [o.result for o in (*found.early, *found.late)]
-    flying += [o.operands[0] for o in found.late if not in_place(o.operands[0])]
+    flying += [o.operands[0] for o in found.late if not in_place(o, 0)]
     need = _RESERVE
     for v in flying:
         bits = math.prod(shape_of(v.type)) * dtype_of(v.type).bits
@@ -152,7 +152,20 @@ def _ping_pong(context: Context, groups: int, loop: Op) -> bool:
     return yes
 
 
-def _in_place(context: Context, loads: Collection[Op]) -> Callable[[Value], bool]:
-    """Does wgmma read a right operand where a load put it?"""
-    items = {o.result for o in loads}
-    return lambda v: rings.viewed(context.structure, v) in items
+def _in_place(context: Context, loads: Collection[Op]) -> Callable[[Op, int], bool]:
+    """Does wgmma read a dot's left (0) or right (1) operand where a load put it?  Two dots may want an item
+    in two ways, of which a slot has one."""
+    items = {o.result: o for o in loads}
+
+    def reads(dot: Op, side: int) -> bool:
+        v = dot.operands[side]
+        item = rings.viewed(context.structure, v)
+        if item not in items:
+            return False
+        inner, swizzle = rings.slot_layout(context.accesses, items[item])
+        is_k_major = (
+            rings.traced(context.structure, v, item, len(shape_of(v.type)) - 1 - side) == inner
+        )
+        return bool(swizzle) and (is_k_major or not mma.only_k_major(dtype_of(v.type)))
+
+    return reads

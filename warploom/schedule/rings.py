@@ -192,11 +192,11 @@ def wanted_inner(structure: Structure, v: Value, parts: Parts = _uncut) -> int |
         size = dtype_of(operand.type).bytes
         extent = shape[1 - k_axis] // parts(user)[1 - k_axis]
         if mma.only_k_major(dtype_of(operand.type)) or extent * size % 32:
-            axes.add(_trace(structure, operand, v, k_axis))
+            axes.add(traced(structure, operand, v, k_axis))
     return min(axes, default=None)
 
 
-def _trace(structure: Structure, at: Value, v: Value, axis: int) -> int:
+def traced(structure: Structure, at: Value, v: Value, axis: int) -> int:
     """The axis of item v that is `axis` of its view `at`."""
     for o in _views(structure, v, at) or ():
         if o.kind is tile.transpose:
@@ -276,7 +276,7 @@ def promotion_step(dot: Op) -> int:
 def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
     """The axis of o's result that is axis `inner` of item v."""
     rank = len(shape_of(v.type))
-    return next(i for i in range(rank) if _trace(structure, o.result, v, i) == inner)
+    return next(i for i in range(rank) if traced(structure, o.result, v, i) == inner)
 
 
 def _batch_inner(shape: tuple[int, ...], inner: int | None) -> bool:
