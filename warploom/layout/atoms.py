@@ -235,7 +235,7 @@ def _dims(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def is_wgmma_acc(x: Layout) -> bool:
+def is_group_acc(x: Layout) -> bool:
     """Is x what `wgmma_acc` gives for its shape?"""
     return _recognise(x, 8, wgmma_acc) is not None
 

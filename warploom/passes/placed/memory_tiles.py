@@ -8,7 +8,7 @@ from warploom.analysis.access import inner_axis
 from warploom.analysis.facts import Facts
 from warploom.ir.core import Type, Value
 from warploom.ir.types import InFlight, Pointer, Tile
-from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc
+from warploom.layout import Layout, blocked, coalesced, is_group_acc
 from warploom.layout.choose import sector_ratio
 
 # A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
@@ -64,7 +64,7 @@ class Memory:
         if self.in_pieces and layout.contiguous(self.inner) % self.vector:
             return False
         return self.ratio(layout) <= (
-            WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO
+            WORST_OF_ACCUMULATORS if is_group_acc(layout) else WORST_SECTOR_RATIO
         )
 
     def ratio(self, layout: Layout) -> float:

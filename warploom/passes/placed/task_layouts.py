@@ -20,7 +20,7 @@ from warploom.layout import (
     Layout,
     along_axis,
     coalesced,
-    is_wgmma_acc,
+    is_group_acc,
     mma_acc,
     warp_grid,
 )
@@ -223,7 +223,7 @@ class TaskLayouts:
         layout = self.layout.get(v)
         if layout is None or not memory.accepts(layout):
             return wide
-        is_sum = is_wgmma_acc(layout) or _is_accumulator(layout)
+        is_sum = is_group_acc(layout) or _is_accumulator(layout)
         if self.loops.get(v) or not is_sum or memory.scattered or memory.ratio(layout) <= 1:
             return layout
 
