@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -164,6 +165,17 @@ TEXTS = [
     ("{ .reg .f32 f; cvt.rn.f32.s32 f, $1; div.rn.f32 f, f, 0f40000000; cvt.rmi.s32.f32 $0, f; }",
      lambda i: i // 2),
     ("div.s32 $0, $1, 3; rem.s32 $0, $0, 2;", lambda i: i // 3 % 2),
+    ("shf.l.wrap.b32 $0, $1, $1, 35;", lambda i: i * 8),
+    ("shf.r.clamp.b32 $0, 0x10, $1, 36; and.b32 $0, $0, 0xf;", lambda i: i),
+    ("shf.l.clamp.b32 $0, 0x80000000, $1, 1;", lambda i: 2 * i + 1),
+    ("bfi.b32 $0, $1, 0x70f, 4, 3;", lambda i: 0x70F & ~0x70 | (i << 4)),
+    ("bfind.u32 $0, $1;", lambda i: [int(v).bit_length() - 1 for v in i]),
+    ("sad.s32 $0, $1, 5, 1;", lambda i: abs(i - 5) + 1),
+    ("cnot.b32 $0, $1;", lambda i: i == 0),
+    ("dp4a.s32.s32 $0, $1, 0x0102ff03, 2;", lambda i: 3 * i + 2),
+    ("{ .reg .b32 t; mov.b32 t, 0x05050505; vabsdiff4.u32.u32.u32 t, $1, t, t; and.b32 $0, t, 0xff; }",
+     lambda i: abs(i - 5)),
+    ("{ .reg .b32 t; mov.b32 t, 0x00010003; vadd2.s32.s32.s32 $0, $1, t, t; }", lambda i: i + 0x10003),
 ]  # fmt: skip
 
 
@@ -174,6 +186,28 @@ def test_instructions(text: str, means: Any) -> None:
     kernel[(1,)](out)
     assert np.array_equal(out, means(np.arange(8)))
     assert "asm volatile" in kernel.compile_for(out, grid=(1,)).cuda
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("e4m3", "float8_e4m3fn"), ("e5m2", "float8_e5m2")])
+def test_pairs_of_8_bit_floats(name: str, theirs: str) -> None:
+    make, back = f"cvt.rn.satfinite.{name}x2.f32 $0, $2, $1;", f"cvt.rn.f16x2.{name}x2 $0, $1;"
+
+    @triton.jit
+    def kernel(x_ptr: Any, y_ptr: Any, N: tl.constexpr) -> None:
+        i = tl.arange(0, N)
+        x = tl.load(x_ptr + i)
+        b = tl.inline_asm_elementwise(make, "=h,f,f", [x], dtype=tl.int8, is_pure=True, pack=2)
+        h = tl.inline_asm_elementwise(back, "=r,h", [b], dtype=tl.float16, is_pure=True, pack=2)
+        tl.store(y_ptr + i, h)
+
+    dtype = getattr(ml_dtypes, theirs)
+    x = (np.random.default_rng(0).standard_normal(64) * 99).astype(np.float32)
+    x[:2] = 1e6, -1e6
+    y = np.zeros(64, np.float16)
+    kernel[(1,)](x, y, N=64)
+    most = float(ml_dtypes.finfo(dtype).max)
+    assert np.array_equal(y, np.clip(x, -most, most).astype(dtype).astype(np.float16))
+    assert kernel.compile_for(x, y, grid=(1,), N=64).cubin
 
 
 def test_what_the_cpu_does_not_know() -> None:

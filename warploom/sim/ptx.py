@@ -24,12 +24,17 @@ from warploom.sim.report import SimError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_BITS = {"pred": 1, "f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "tf32": 32}
+_BITS = {
+    "pred": 1, "f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "tf32": 32, "e4m3": 8, "e5m2": 8,
+    "e4m3x2": 16, "e5m2x2": 16,
+}  # fmt: skip
 _FLOATS = {
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
 
 
@@ -130,6 +135,46 @@ def _extract(kind: str, a: Array, at: Array, n: Array) -> Any:
     return value
 
 
+def _insert(kind: str, a: Array, b: Array, at: Array, n: Array) -> Any:
+    """bfi: the lowest n bits of a, in b from bit `at` on."""
+    mask = (1 << np.minimum(n, 64 - np.minimum(at, 63))) - 1 << np.minimum(at, 63)
+    return (b.astype(np.int64) & ~mask) | (a.astype(np.int64) << np.minimum(at, 63) & mask)
+
+
+def _first_bit(kind: str, x: Array) -> Any:
+    """bfind: the highest bit that is no sign; -1 where there is none."""
+    low = np.where(x < 0, ~x, x) if kind[0] == "s" else x
+    return np.array([int(v).bit_length() - 1 for v in low.ravel()], np.int64).reshape(x.shape)
+
+
+def _dot4(kind: str, a: Array, b: Array, c: Array) -> Any:
+    """dp4a: the products of four bytes each, added to c."""
+    one = "i1" if kind[0] == "s" else "u1"
+    parts = [np.ascontiguousarray(x.astype(np.uint32)).reshape(-1, 1).view(one) for x in (a, b)]
+    return c.astype(np.int64) + (parts[0].astype(np.int64) * parts[1]).sum(1).reshape(a.shape)
+
+
+def _lanes(op: str, kind: str, a: Array, b: Array, c: Array) -> Array:
+    """vadd4, vabsdiff2 and their like: on the bytes, or halves, of two words."""
+    size = 4 // int(op[-1])
+    width = f"{'i' if kind[0] == 's' else 'u'}{size}"
+    words = (np.ascontiguousarray(v.astype(np.uint32)).reshape(-1, 1) for v in (a, b))
+    x, y = (v.view(width).astype(np.int64) for v in words)
+    made = _VIDEO[op[1:-1]](x, y).astype(f"u{size}")
+    return (
+        np.ascontiguousarray(made)
+        .view(np.uint32)
+        .reshape(np.broadcast(a, b).shape)
+        .astype(np.uint64)
+    )
+
+
+_VIDEO: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum,
+    "absdiff": lambda x, y: np.abs(x - y), "avrg": lambda x, y: (x + y + 1) >> 1,
+}  # fmt: skip
+
+
 def _popc(kind: str, x: Array) -> Any:
     return np.bitwise_count(x.astype(np.uint64))
 
@@ -211,14 +256,16 @@ _OPS: dict[str, Callable[..., Any]] = {
     "tanh": _float(np.tanh), "sqrt": _float(np.sqrt), "rsqrt": _float(lambda x: 1 / np.sqrt(x)),
     "rcp": _float(lambda x: 1 / x), "rem": _float(np.fmod), "selp": lambda kind, x, y, p: np.where(p, x, y),
     "copysign": lambda kind, x, y: np.copysign(_wide(y), _wide(x)),
-    "mul": _fused, "fma": _fused, "mad": _fused,
+    "mul": _fused, "fma": _fused, "mad": _fused, "bfi": _insert, "bfind": _first_bit, "dp4a": _dot4,
+    "sad": lambda kind, x, y, z: np.abs(x.astype(np.int64) - y) + z, "cnot": lambda kind, x: x == 0,
 }  # fmt: skip
 _COMPARE: dict[str, Callable[..., Any]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal, "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
 }  # fmt: skip
 _ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
-_TYPE = re.compile(r"[usbf]\d+|pred|bf16|f16x2|bf16x2|tf32")
+_TYPE = re.compile(r"[usbf]\d+|pred|bf16|f16x2|bf16x2|tf32|e4m3x2|e5m2x2")
+_VIDEO_OP = re.compile(rf"v({'|'.join(_VIDEO)})[24]")
 
 
 class Machine:
@@ -266,6 +313,12 @@ class Machine:
         target, *given = operands
         if op == "cvt":
             return target, self._converted(parts, types, given)
+        if op == "shf":
+            return target, self._funnel(parts, given)
+        if (op == "dp4a" or _VIDEO_OP.fullmatch(op)) and len(set(types)) > 1:
+            raise ValueError("operands of two kinds")
+        if _VIDEO_OP.fullmatch(op) and not {"sat", "add"} & set(parts):
+            return target, _lanes(op, kind, *(self._value(g, kind) for g in given))
         if op in ("setp", "set"):
             x, y = (_read(self._value(g, kind), kind) for g in given[:2])
             how = _COMPARE.get(parts[0]) or _COMPARE[parts[0].removesuffix("u")]
@@ -280,14 +333,22 @@ class Machine:
         if op == "selp":
             return target, np.where(xs[2] != 0, xs[0], xs[1])
         read = [_read(x, kind) for x in xs]
-        if op in ("shl", "shr", "bfe", "prmt", "lop3"):
+        if op in ("shl", "shr", "bfe", "bfi", "prmt", "lop3"):
             read[1:] = [x.astype(np.int64) for x in xs[1:]]
         way = _direction(parts)
         if way and op in _EXACT and kind in ("f32", "f64"):
             return target, _write(_directed(way, op, read, _FLOATS[kind].type), kind)
         out = _OPS[op](kind, *read)
         out = _sat(out) if "sat" in parts else out
-        return target, _write(out, "u32" if op in ("popc", "clz") else kind)
+        return target, _write(out, "u32" if op in ("popc", "clz", "bfind") else kind)
+
+    def _funnel(self, parts: list[str], given: list[str]) -> Array:
+        """shf: 32 bits of two words, shifted together."""
+        low, high, n = (self._value(g, "b32") & np.uint64(0xFFFFFFFF) for g in given)
+        n = n & np.uint64(31) if "wrap" in parts else np.minimum(n, np.uint64(32))
+        both = low | (high << np.uint64(32))
+        shifted = (both << n) >> np.uint64(32) if "l" in parts else both >> n
+        return np.asarray(shifted & np.uint64(0xFFFFFFFF))
 
     def _pairs(self, op: str, kind: str, given: list[str]) -> Array:
         half = kind[:-2]
@@ -310,9 +371,12 @@ class Machine:
     def _converted(self, parts: list[str], types: list[str], given: list[str]) -> Array:
         to, *_, source = types
         if to.endswith("x2"):
-            half = to[:-2]
-            high, low = (_write(_read(self._value(g, source), source), half) for g in given[:2])
-            return np.asarray(low | (high << np.uint64(16)))
+            half, own = to[:-2], source.removesuffix("x2")
+            words = [self._value(g, source) for g in given[:2]]
+            if source.endswith("x2"):  # the second of the one operand first
+                words = [words[0] >> np.uint64(_bits_of(own)), words[0]]
+            high, low = (_write(self._limited(_read(w, own), half, parts), half) for w in words)
+            return np.asarray(low | (high << np.uint64(_bits_of(half))))
         x = _read(self._value(given[0], source), source)
         if source in _FLOATS and to not in _FLOATS:
             way = next((_ROUND[p] for p in parts if p in _ROUND), np.trunc)
@@ -331,6 +395,14 @@ class Machine:
         if "rz" in parts and source == "f32" and to == "bf16":
             return np.asarray(self._value(given[0], source) >> np.uint64(16))
         return _write(x, to)
+
+    @staticmethod
+    def _limited(x: Array, to: str, parts: list[str]) -> Array:
+        """With satfinite no more than the largest number of the type."""
+        if "satfinite" not in parts:
+            return x
+        most = float(ml_dtypes.finfo(_FLOATS[to]).max)  # type: ignore[no-untyped-call]
+        return np.clip(x, -most, most)
 
     def _moved(self, target: str, kind: str, source: str) -> Any:
         if source.startswith("{"):
