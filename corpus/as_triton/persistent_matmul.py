@@ -246,7 +246,9 @@ def check(device="cuda", n=512):
             if c.itemsize == 1
             else a.float() @ b.float().T
         )
-        torch.testing.assert_close(c.float(), want.to(c.dtype).float(), atol=off, rtol=min(off, 0.15))
+        torch.testing.assert_close(
+            c.float(), want.to(c.dtype).float(), atol=off, rtol=min(off, 0.15)
+        )
 
     options = {"num_warps": 8, "num_stages": 3}
     launches = [

@@ -233,10 +233,11 @@ def extra_axes(an: AffineTiles, offset: Poly) -> tuple[list[tuple[Poly, Poly]], 
 
 def _fallen(an: AffineTiles, start: Poly) -> Poly:
     """What a start that may be negative lacks in the last iteration of loops that lower it, whose ends are
-    known at launch."""
+    known at launch.  Nothing in kernels without dots: a recurrence's loads by pointers can be masked where
+    they stand under an `if` (passes/tile/convert_ifs.py)."""
     total, scope = Poly(), facts_of(an.func).scope
     assert scope is not None
-    if an.nonnegative(start):
+    if an.nonnegative(start) or tile.dot not in an.func.body.by_kind:
         return total
     for m, c in start.terms.items():
         at = m[0] if len(m) == 1 and c < 0 else None

@@ -30,28 +30,25 @@ a tile of which a thread would hold far more than its registers (`tile-size`): p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 from warploom.analysis.contiguity import with_runs
 from warploom.analysis.facts import Facts, facts_of
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, Region, Type, Value, walk
-from warploom.ir.ops import control, smem, task, tile
+from warploom.ir.ops import control, task, tile
 from warploom.ir.rewrite import rewrite_regions
-from warploom.ir.types import InFlight, Shared, Tile
+from warploom.ir.types import InFlight, Tile
 from warploom.layout import Layout
 from warploom.layout.linear import LANE_BITS
 from warploom.passes.placed.layout_rules import RULES
-from warploom.passes.placed.memory_tiles import itemsize, tile_of
+from warploom.passes.placed.memory_tiles import tile_of
 from warploom.passes.placed.task_layouts import Settled, TaskLayouts, tiles
 from warploom.target import Target
 
 # Elements of a tile that a thread may hold: at 8 bits each, all of its registers and one more.
 MAX_ELEMENTS_PER_THREAD = 1024
-BESIDE = 32  # registers of a thread beside what loops carry
 
 
 def assign_layouts(func: Func, target: Target) -> Func:
@@ -62,37 +59,12 @@ def assign_layouts(func: Func, target: Target) -> Func:
         if o.kind is not task.tasks and tiles(o):
             raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
 
-    def placed(r: Region, warps: int, replicas: int) -> Region:
-        threads = warps * target.warp_size
-        made = with_layouts(r, threads, facts, _room(func, r, threads, replicas, target))
+    def placed(r: Region, warps: int) -> Region:
+        made = with_layouts(r, warps * target.warp_size, facts)
         _check_sizes(made, target)
         return made
 
-    return rewrite_regions(func, placed, "warps", "replicas")
-
-
-def _room(
-    func: Func, region: Region, threads: int, replicas: int, target: Target
-) -> Callable[[int], bool]:
-    """Is there room for so many bytes of scratch a replica, so that as many programs share a multiprocessor?
-    What loops carry takes registers, too."""
-    slots = (o for o in func.body.ops if o.kind is smem.shared_alloc)
-    used = sum(prod(o.attrs["lead"]) * o.result.typed(Shared).slot_bytes for o in slots)
-    last = task.phases(func)[-1].attrs
-    counts = zip(last["warps"], last["replicas"], strict=True)
-    total = target.warp_size * sum(w * n for w, n in counts)
-    loops = (o for o in walk(region) if o.kind in control.LOOPS)
-    held = max((sum(map(_words, o.results)) for o in loops), default=0) // threads + BESIDE
-
-    def resident(more: int) -> int:
-        return target.resident(total, held, used + more * replicas)
-
-    return lambda scratch: 0 < resident(0) == resident(scratch)
-
-
-def _words(v: Value) -> int:
-    t = tile_of(v.type)
-    return t.size * itemsize(v.type) // 4 if t is not None else 0
+    return rewrite_regions(func, placed, "warps")
 
 
 def _check_sizes(region: Region, target: Target) -> None:
@@ -121,12 +93,9 @@ def _with_layout(t: Type, layout: Layout) -> Type:
     return t
 
 
-def with_layouts(
-    region: Region, threads: int, facts: Facts, room: Callable[[int], bool] = lambda scratch: False
-) -> Region:
-    """A task's region with layouts, for so many threads a replica.  room: for bytes of scratch beyond what
-    has to be."""
-    t = TaskLayouts(region, threads >> LANE_BITS, facts, room)
+def with_layouts(region: Region, threads: int, facts: Facts) -> Region:
+    """A task's region with layouts, for so many threads a replica."""
+    t = TaskLayouts(region, threads >> LANE_BITS, facts)
     ops = [o for o in walk(region) if tiles(o) or (o.regions and _touches(o))]
     for o in ops:
         RULES[o.kind].relate(t, o)

@@ -286,7 +286,11 @@ def _stores(t: TaskLayouts, o: Op) -> None:
 
 
 def _stored(t: TaskLayouts, o: Op) -> Settled:
-    layout = t.stored_as(o.operands[1], _memory(t, o))
+    """The value's layout, unless memory would suffer from it."""
+    value, memory = o.operands[1], _memory(t, o)
+    layout = t.layout.get(value)
+    if layout is None or not memory.accepts(layout):
+        layout = memory.layout(shape_of_tile(value), t.warps)
     return Settled(tuple(layout if tile_of(v.type) else None for v in o.operands), ())
 
 

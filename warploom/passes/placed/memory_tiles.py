@@ -13,7 +13,7 @@ from warploom.layout.choose import sector_ratio
 
 # A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
 # its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
-# 8 bits), but not with every lane on its own, or where an exchange is cheaper (`stored_as`).
+# 8 bits), but not with every lane on its own.
 WORST_SECTOR_RATIO = 2.0
 WORST_OF_ACCUMULATORS = 4.0
 

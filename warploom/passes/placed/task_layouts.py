@@ -20,11 +20,10 @@ from warploom.layout import (
     Layout,
     along_axis,
     coalesced,
-    is_group_acc,
     mma_acc,
     warp_grid,
 )
-from warploom.layout.choose import conversion, scan_cost
+from warploom.layout.choose import scan_cost
 from warploom.layout.reductions import MEETING
 from warploom.passes.placed.memory_tiles import Memory, itemsize, shape_of_tile, tile_of
 
@@ -64,7 +63,6 @@ class TaskLayouts:
     region: Region
     warps: int
     facts: Facts
-    room: Callable[[int], bool] = lambda scratch: False  # for so many bytes of scratch
     cheap: set[Value] = field(default_factory=set)
     flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
     loaded: dict[Value, Memory] = field(default_factory=dict)  # from where it comes
@@ -214,27 +212,6 @@ class TaskLayouts:
                 each = WORD * itemsize(w.type) / 4
             spent += each * max(0.0, x.registers - _own(x))
         return spent > WORD * words * (_own(layout) + layout.registers) + MEETING
-
-    def stored_as(self, v: Value, memory: Memory) -> Layout:
-        """The layout in which a value is stored: its own, unless memory would suffer from it, or an exchange
-        is cheaper, as of an accumulator at a program's end: a loop would wait for it in each iteration.  The
-        sectors that a warp's stores touch are weighed against an exchange's instructions."""
-        wide, size = memory.layout(shape_of_tile(v), self.warps), itemsize(v.type)
-        layout = self.layout.get(v)
-        if layout is None or not memory.accepts(layout):
-            return wide
-        is_sum = is_group_acc(layout) or _is_accumulator(layout)
-        if self.loops.get(v) or not is_sum or memory.scattered or memory.ratio(layout) <= 1:
-            return layout
-
-        def touched(x: Layout) -> float:
-            width = min(memory.vector, x.contiguous(memory.inner))
-            return x.registers / width * max(1.0, memory.ratio(x) * width * size)
-
-        spent = layout.registers * size / WORD + MEETING
-        if touched(wide) + spent >= touched(layout) or conversion(layout, wide).kind != "shared":
-            return layout
-        return wide if self.room(prod(layout.shape) * size) else layout
 
     def _for_uses(self, v: Value, layout: Layout) -> Layout:
         """A layout for what is loaded: one for what it is scanned along, or that of a store of wider elements
