@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 # What Triton 3.6 ends with on Hopper, and why.
 OF_TRITON = {
     "attention": "NVGPUWarpSpecialization",  # loops with warp_specialize=True
-    "persistent_matmul": "Failed to import hatchet",  # which Proton's viewer needs
+    "persistent_matmul": "NVGPUWarpSpecialization",  # and by descriptors
     "packed_scales": "PassManager::run failed",  # e4m3 beside e2m1
 }
 RUN = """
