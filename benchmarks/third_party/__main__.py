@@ -247,12 +247,12 @@ def records(found: Sequence[dict[str, Any]], run: str) -> Iterator[Record]:
     """Of each operator the microseconds of all kinds of its launches together, forward and backward, by
     either compiler; and which kind is slowest beside the other one's."""
     for f in found:
-        timed = {one["kernel"]: one for one in sorted(f.get("launches", []), key=_slowness)}
         both = [one for one in f.get("launches", []) if ratio(one)]
         if not both:
             continue
-        kernel, worst = next((k, one) for k, one in timed.items() if ratio(one))
-        least = f"least {ratio(worst):.2f}, {kernel.rpartition('/')[2]}" if len(both) > 1 else ""
+        worst = min(both, key=_slowness)
+        kernel = worst["kernel"].rpartition("/")[2]
+        least = f"least {ratio(worst):.2f}, {kernel}" if len(both) > 1 else ""
         for peer, name in (("warploom", "us"), ("Triton", "triton_us")):
             total = sum(statistics.median(one[name]) for one in both)
             error = "wrong" if f.get("right") is False else ""
