@@ -11,8 +11,8 @@ releases queue up (measured: benchmarks/launch_rate.py), so only the last few of
 
 A program that loads by its threads, and multiplies nothing, may live for hardly more than two loads: there
 one warp asks whether it is among the last, by its place along the axes that programs are told apart by.  It
-asks before the loads, without a branch: ptxas puts what waits for loads before a branch behind them, and
-takes more registers (rotary embedding of 1024 elements by 128 threads: 36, and 30 so).
+asks before the loads, without a branch, across which ptxas would not schedule them: it took more registers
+(rotary embedding of 1024 elements by 128 threads: 36 with one, 30 without).
 
     before:  %t = mul(%pid, %c128)
              %x = load(%p)

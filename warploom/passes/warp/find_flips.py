@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from warploom.ir import build
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import arith, tile
@@ -25,9 +26,9 @@ def find_flips(func: Func) -> Func:
     makers = definitions(func.body)
 
     def region(r: Region) -> Region:
-        return with_ops(r, [told(with_regions(o, region)) for o in r.ops])
+        return with_ops(r, [marked(with_regions(o, region)) for o in r.ops])
 
-    def told(o: Op) -> Op:
+    def marked(o: Op) -> Op:
         if o.kind is not tile.gather or shape_of(o.result.type) != shape_of(o.operands[0].type):
             return o
         flips = _flips(o.operands[1], o.attrs["axis"], makers)
@@ -59,9 +60,8 @@ def _flips(index: Value, axis: int, makers: Mapping[Value, Op]) -> int:
 
 def _number(v: Value, makers: Mapping[Value, Op]) -> int | None:
     o = makers.get(v)
-    if o is not None and o.kind is tile.splat:
-        o = makers.get(o.operands[0])
-    value = o.attrs["value"] if o is not None and o.kind is arith.const else None
+    splatted = makers.get(o.operands[0]) if o is not None and o.kind is tile.splat else o
+    value = build.constant_of(splatted)
     return value if isinstance(value, int) else None
 
 

@@ -1,4 +1,4 @@
-"""Sinks casts to wider elements behind what makes their threads wait, before their first use.
+"""Sinks casts to wider elements past what makes their threads wait, to their first use.
 
 Order: after hoist_loads, whose loads are on their way before that; before assign_layouts.
 Changes: 1 family: norms of rows that fit a block and load their weights first: registers hold the weights as
