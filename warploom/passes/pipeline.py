@@ -14,7 +14,6 @@ from typing import Any
 from warploom.analysis.trip_counts import single_trips
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
-from warploom.ir.engines import MULTIPLIES
 from warploom.ir.ops import tile
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
@@ -56,7 +55,6 @@ from warploom.passes.warp.broadcast_scalars import broadcast_scalars
 from warploom.passes.warp.delay_row_reduction import delay_row_reduction
 from warploom.passes.warp.drop_staging_guards import drop_staging_guards
 from warploom.passes.warp.expand_pipeline import expand_pipeline
-from warploom.passes.warp.find_flips import find_flips
 from warploom.passes.warp.fuse_tasks import fuse_tasks
 from warploom.passes.warp.hoist_loads import hoist_loads
 from warploom.passes.warp.hoist_operands import hoist_operands
@@ -66,9 +64,8 @@ from warploom.passes.warp.partition_code import partition_code
 from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
 from warploom.passes.warp.prefetch_beside_rings import prefetch_beside_rings
-from warploom.passes.warp.sink_casts import sink_casts
-from warploom.passes.warp.sink_loads import sink_loads
-from warploom.passes.warp.slice_gathers import has_gathers, slice_gathers
+from warploom.passes.warp.sink_values import holds_values, sink_values
+from warploom.passes.warp.specialize_gathers import specialize_gathers
 from warploom.passes.warp.specialize_stores import specialize_stores
 from warploom.passes.warp.stagger_epilogues import stagger_epilogues
 from warploom.schedule.clusters import choose_cluster
@@ -178,10 +175,6 @@ def _has_atomics(func: Func) -> bool:
     return any(o.kind in ATOMICS for o in func.body.all_ops)
 
 
-def _multiplies_nothing(func: Func, schedule: Schedule | None) -> bool:
-    return schedule is not None and MULTIPLIES.isdisjoint(func.body.by_kind)
-
-
 def _one_trip(func: Func, launch: Launch | None, target: Target) -> bool:
     return launch is not None and launch.short and bool(single_trips(func, target))
 
@@ -282,11 +275,9 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     replace(_canonical(Level.WARP, lambda f, schedule: schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
     _asked(drop_staging_guards, Level.WARP, lambda s: s.channels or s.stores),
-    _asked(sink_loads, Level.WARP, lambda s: s.held_loads),
-    _row(sink_casts, Level.WARP, _multiplies_nothing),
-    _row(slice_gathers, Level.WARP, lambda f, schedule: schedule is not None and has_gathers(f)),
+    _row(sink_values, Level.WARP, holds_values),
+    _row(specialize_gathers, Level.WARP, lambda f: tile.gather in f.body.by_kind),
     _row(order_atomics, Level.WARP, _has_atomics),
-    _row(find_flips, Level.WARP, lambda f: tile.gather in f.body.by_kind),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
     _row(narrow_comparisons, Level.WARP, has_wide_comparisons),
     _row(assign_layouts, Level.WARP),

@@ -296,7 +296,7 @@ def gather(x: Tile, index: Tile, *, axis: int, flips: int = 0) -> Tile:
     along the first, result[i, j] = x[index[i, j], j].  Indices outside of the axis are not defined (the
     oracle refuses them).
 
-    flips: where not 0, the index is each place with these bits flipped (find_flips).
+    flips: where not 0, the index is each place with these bits flipped (specialize_gathers).
     """
     for t, what in ((x, "takes from"), (index, "goes by")):
         require(isinstance(t, Tile), f"gather {what} a tile, got {t}", "gather-operand")

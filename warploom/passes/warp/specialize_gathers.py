@@ -1,12 +1,13 @@
-"""Gathers of one row or column of a tile, in a loop that doesn't change the tile: slices of shared memory.
+"""Specializes gathers by what their index is known to be: slices of shared memory, exchanges of partners.
 
 Order: after the program's loops are final, before assign_layouts.
-Changes: 3 families: decays inside a chunk of linear attention, and their gradients: each step takes a row of
-queries, keys and gates.
+Changes: 5 families: decays inside a chunk of linear attention, and their gradients (each step takes a row of
+queries, keys and gates); sorts, whose steps exchange partners; tiles the other way around.
 
-A gather goes through memory: all threads store the tile, meet, and load what they want, meet again.  Where
-the tile is the same in all iterations it is stored before the loop, once for all gathers of it; an index that
-is one number for the program names a part of it.
+A gather goes through memory: all threads store the tile, meet, and load what they want, meet again.
+
+One row or column of a tile, in a loop that doesn't change the tile: it is stored before the loop, once for
+all gathers of it; an index that is one number for the program names a part of it.
 
     before:  for %j in 0 … 16: %row = gather(%x, %index) {axis=0} : tile<1x64xf32>      %index is full of %j
     after:   shared_store(%place, %x)
@@ -15,7 +16,13 @@ is one number for the program names a part of it.
                                %row = shared_load(%part) : tile<1x64xf32>
 
 Only indices that are known to lie inside: a gather takes nothing else.  Only where what all tiles take leaves
-room for as many CTAs as eight warps each.
+room for as many CTAs as eight warps each.  Scripts place their tiles themselves.
+
+Each place with some of its bits flipped: the gather says so, and has one layout for operand and result.  Bits
+that are a lane's or a register's take no shared memory and no barrier.
+
+    before:  %other = xor(%places, %two)                 after:  %other = xor(%places, %two)
+             %y = gather(%x, %other) {axis=0}                    %y = gather(%x, %other) {axis=0, flips=2}
 """
 
 from __future__ import annotations
@@ -29,15 +36,62 @@ from warploom.ir import build
 from warploom.ir.analysis import definitions, moved
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, smem, task, tile
-from warploom.ir.rewrite import rewrite, with_regions
+from warploom.ir.rewrite import annotate, rewrite, with_regions
 from warploom.ir.types import Scalar, Shared, Tile, i32, shape_of
+from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _WARPS = 8  # of a CTA beside whose like there is to be room
 
 
-def slice_gathers(func: Func, target: Target) -> Func:
+def specialize_gathers(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
+    if schedule is not None and len(task.phases(func)) == 1:
+        func = _sliced(func, target)
+    facts = facts_of(func)
+
+    def flipped(o: Op) -> dict[str, object]:
+        is_one = o.kind is tile.gather and shape_of(o.result.type) == shape_of(o.operands[0].type)
+        flips = _flips(facts, o.operands[1], o.attrs["axis"]) if is_one else 0
+        return {"flips": flips} if flips else {}
+
+    return annotate(func, flipped)
+
+
+# ---- partners
+
+
+def _flips(facts: Facts, index: Value, axis: int) -> int:
+    """The bits of a place along the axis that the index has flipped; 0 where it is no such."""
+    o = facts.maker(index)
+    if o is None:
+        return 0
+    if o.kind is tile.broadcast and shape_of(o.operands[0].type)[axis] > 1:
+        return _flips(facts, o.operands[0], axis)
+    if o.kind is tile.expand_dims and o.attrs["axis"] != axis:
+        return _flips(facts, o.operands[0], axis - (o.attrs["axis"] < axis))
+    if o.kind not in (arith.xor, arith.sub) or len(shape_of(index.type)) != 1:
+        return 0
+    (n,) = shape_of(index.type)
+    left, right = o.operands
+    c, places = facts.constant(left), right
+    if c is None and o.kind is arith.xor:
+        c, places = facts.constant(right), left
+    if c is None or not _are_places(facts, places, n) or (o.kind is arith.sub and c != n - 1):
+        return 0
+    return c if 0 < c < n and n % (1 << c.bit_length()) == 0 else 0
+
+
+def _are_places(facts: Facts, v: Value, n: int) -> bool:
+    """Is v 0, 1 … n - 1?"""
+    known = facts.interval(v)
+    return facts.axis(v, 0).slope == 1 and (known.low, known.high) == (0, n - 1)
+
+
+# ---- slices
+
+
+def _sliced(func: Func, target: Target) -> Func:
     (phase,) = task.phases(func)
     if phase.attrs["replicas"] != (1,) or len(phase.regions) != 1:
         return func
@@ -50,11 +104,6 @@ def slice_gathers(func: Func, target: Target) -> Func:
     at = func.body.ops.index(phase)
     ops = (*func.body.ops[:at], *slicer.top.ops, sliced, *func.body.ops[at + 1 :])
     return func.with_(body=Region(func.body.params, ops))
-
-
-def has_gathers(func: Func) -> bool:
-    """Does the function gather in a loop, by one task?"""
-    return tile.gather in func.body.by_kind and len(task.phases(func)) == 1
 
 
 def _bytes(ops: Sequence[Op]) -> int:
