@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator
 
 from warploom.check.disjoint import meet
 from warploom.check.global_accesses import Access, Collected
+from warploom.ir import engines
 from warploom.ir.analysis import sources
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import cluster, control, smem, task, tile, tma
+from warploom.ir.ops import cluster, control, smem, task, tile
 
 _EXECUTORS = frozenset(
     {
@@ -21,10 +22,6 @@ _EXECUTORS = frozenset(
         smem.shared_atomic,
     }
 )
-_FILLED = {
-    **dict.fromkeys((smem.shared_store, smem.shared_put, *smem.BY_ELEMENT), 0),
-    **dict.fromkeys((tma.tma_load, smem.cp_async), 1),
-}
 
 
 def depends_on_executor(found: Collected, a: Access) -> bool:
@@ -59,8 +56,8 @@ def _walk(found: Collected, stored: Value, given: Collection[Value]) -> Iterator
     following = sources(body)
     filled: dict[str, list[Op]] = {}
     for o in body.all_ops:
-        if o.kind in _FILLED:
-            place = o.operands[_FILLED[o.kind]]
+        if o.kind in engines.DESTINATION:
+            place = o.operands[engines.DESTINATION[o.kind]]
             filled.setdefault(found.values.allocation(place), []).append(o)
     seen = set(given)
     work = [stored]

@@ -17,6 +17,7 @@ from functools import cached_property
 
 from warploom.check.alike import alike
 from warploom.errors import Loc
+from warploom.ir import engines
 from warploom.ir.analysis import closure, definitions, loops, parents, passed_on
 from warploom.ir.core import KINDS, Func, Op, OpKind, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
@@ -334,10 +335,8 @@ class Dependence:
     @cached_property
     def written(self) -> frozenset[Value]:
         """The array parameters that the kernel writes."""
-        kinds = (tile.store, tile.atomic, tile.store_box, tma.tma_store)
-        return frozenset(
-            a for o in walk(self.func.body) if o.kind in kinds for a in self.arrays(o.operands[0])
-        )
+        ops = (o for o in walk(self.func.body) if o.kind in engines.WRITES_GLOBAL)
+        return frozenset(a for o in ops for a in self.arrays(o.operands[0]))
 
     # ---- sources
 

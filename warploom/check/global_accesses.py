@@ -11,15 +11,15 @@ from typing import Any
 from warploom.check.index_values import Values
 from warploom.check.terms import ONE, Atom, Terms
 from warploom.errors import Loc
+from warploom.ir import engines
 from warploom.ir.core import Func, Op, Region, Value
-from warploom.ir.ops import control, smem, task, tile, tma, unaligned
+from warploom.ir.ops import control, task, tile, tma, unaligned
 from warploom.ir.poly import Poly
 from warploom.ir.types import Pointer, View, shape_of
 
 _LOAD_BOXES = frozenset({tile.load_box, unaligned.load_unaligned, unaligned.load_unaligned_ahead})
-_BOXES = _LOAD_BOXES | {tile.store_box, tma.tma_load, tma.tma_store}
+_BOXES = _LOAD_BOXES | engines.MOVES_BOXES | {tile.store_box}
 _BY_POINTERS = frozenset({tile.load, tile.store, tile.atomic})
-_WRITES = frozenset({tile.store, tile.store_box, tile.atomic, tma.tma_store})
 
 
 PATIENCE = 8  # with a launch that is asked about
@@ -54,7 +54,7 @@ class Access:
 
     @property
     def writes(self) -> bool:
-        return self.op.kind in _WRITES
+        return self.op.kind in engines.WRITES_GLOBAL
 
     @property
     def is_atomic(self) -> bool:
@@ -64,7 +64,7 @@ class Access:
     @property
     def is_async(self) -> bool:
         """Is it of the async proxy?  (cp.async is not: PTX ISA, "Async proxy".)"""
-        return self.op.kind in (tma.tma_load, tma.tma_store)
+        return self.op.kind in engines.MOVES_BOXES
 
     @property
     def loc(self) -> Loc | None:
@@ -135,9 +135,11 @@ class _Collector:
 
     def _op(self, o: Op) -> None:
         v = self.values
-        if o.kind in _BOXES or (o.kind is smem.cp_async and isinstance(o.operands[0].type, View)):
+        if o.kind in _BOXES or (
+            o.kind in engines.COPIES_PIECES and isinstance(o.operands[0].type, View)
+        ):
             self._box(o)
-        elif o.kind in _BY_POINTERS or o.kind is smem.cp_async:
+        elif o.kind in _BY_POINTERS or o.kind in engines.COPIES_PIECES:
             self._pointers(o)
         elif o.kind is control.if_:
             c = v.scalar(o.operands[0])
@@ -299,8 +301,8 @@ def _is_pointer(a: object) -> bool:
 def box_of(o: Op) -> tuple[tuple[int, ...], tuple[int, ...], Value | None, Sequence[Value]]:
     """Of a box: its size along the view's axes, which of them its tile has, the stored tile, the offsets."""
     kind: Any = o.operands[0].type
-    if o.kind in (tma.tma_load, tma.tma_store):
-        offsets = o.operands[4 if o.kind is tma.tma_load else 2 :]
+    if o.kind in engines.MOVES_BOXES:
+        offsets = o.operands[4 if o.kind in engines.COPIES_BOXES else 2 :]
         return kind.thick, kind.axes, None, offsets[: kind.rank]
     value = o.operands[1] if o.kind is tile.store_box else None
     if o.kind in _LOAD_BOXES:

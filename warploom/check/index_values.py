@@ -15,6 +15,7 @@ from typing import Any
 
 from warploom.check.sums import keeps_number
 from warploom.check.terms import ONE, Atom, Terms, atoms_of
+from warploom.ir import engines
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma, unaligned
@@ -291,8 +292,8 @@ class Values:
         return v if v not in self.made and v not in self.owner else None
 
     def _find_written(self) -> set[Value | None]:
-        stores = (tile.store, tile.store_box, tile.atomic, tma.tma_store)
-        return {self.base_of(o.operands[0]) for o in self.func.body.all_ops if o.kind in stores}
+        stores = (o for o in self.func.body.all_ops if o.kind in engines.WRITES_GLOBAL)
+        return {self.base_of(o.operands[0]) for o in stores}
 
     @cached_property
     def counters(self) -> set[Value | None]:
@@ -313,16 +314,9 @@ class Values:
     def _find_puts(self) -> dict[str, list[Value]]:
         found: dict[str, list[Value]] = {}
         for o in self.func.body.all_ops:
-            if o.kind in (
-                smem.shared_put,
-                smem.shared_store,
-                tma.tma_load,
-                smem.cp_async,
-                *smem.BY_ELEMENT,
-            ):
-                found.setdefault(
-                    self.allocation(o.operands[o.kind in (tma.tma_load, smem.cp_async)]), []
-                ).append(o.operands[1] if o.kind is smem.shared_put else o.operands[0])
+            if (at := engines.DESTINATION.get(o.kind)) is not None:
+                put = o.operands[1] if o.kind is smem.shared_put else o.operands[0]
+                found.setdefault(self.allocation(o.operands[at]), []).append(put)
         return found
 
     @cached_property

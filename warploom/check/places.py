@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from warploom.check.global_accesses import box_of, steps_of
+from warploom.ir import engines
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import tile, tma, unaligned
+from warploom.ir.ops import tile, unaligned
 from warploom.sim.memory import ViewValue
 from warploom.sim.steps_async import whole_units
 
@@ -39,7 +40,7 @@ def words_of(o: Op, values: Sequence[Any]) -> Column:
     place = at[o.operands[0]]
     if isinstance(place, ViewValue):
         thick, _, _, offsets = box_of(o)
-        if o.kind is tma.tma_store:
+        if o.kind in engines.STORES_BOXES:
             place = whole_units(place, o.operands[0].type)
         here = [int(at[v]) for v in offsets]
         boxes = [[n + m for n, m in zip(here, further, strict=True)] for further in steps_of(o)]
@@ -70,6 +71,6 @@ def place_of(o: Op) -> tuple[Value, ...]:
         return o.operands[:2]
     if o.kind in (tile.load_box, unaligned.load_unaligned):
         return o.operands
-    if o.kind is tma.tma_load:
+    if o.kind in engines.COPIES_BOXES:
         return (*first, *o.operands[4:])
     return first if o.attrs.get("fn") == "cas" else (*first, *rest)

@@ -15,8 +15,9 @@ from warploom.check.disjoint import meet
 from warploom.check.global_accesses import Access, Collected
 from warploom.check.witness import find_witness
 from warploom.errors import Note
+from warploom.ir import engines
 from warploom.ir.core import Op, Region
-from warploom.ir.ops import control, smem, task, tma
+from warploom.ir.ops import control, smem, task
 from warploom.ir.poly import Poly
 from warploom.sim.report import Race
 
@@ -102,9 +103,8 @@ def _waits(o: Op) -> bool:
     """A wait for all groups to have written; one thread of the replica executes it."""
     if o.kind is task.elect:
         return any(map(_waits, o.regions[0].ops))
-    return (
-        o.kind is tma.tma_store_wait and not o.attrs.get("read", True) and o.attrs["pending"] == 0
-    )
+    is_wait = engines.WAITED.get(o.kind) == "stores"
+    return is_wait and not o.attrs.get("read", True) and o.attrs["pending"] == 0
 
 
 # Where an op stands: from the outermost region to its own, the ops of each and the place in it.

@@ -22,9 +22,10 @@ from warploom.check.global_accesses import Access, Collected
 from warploom.check.places import Column, Common, Unknown, place_of, words_of
 from warploom.check.runs import Case
 from warploom.check.tickets import Last, Ticket, Tickets, is_ticket
+from warploom.ir import engines
 from warploom.ir.analysis import backward_slice, closure, sources
 from warploom.ir.core import Effect, Op, OpKind, Value
-from warploom.ir.ops import arith, control, smem, tile, tma, unaligned
+from warploom.ir.ops import arith, control, smem, tile, unaligned
 from warploom.ir.types import Pointer, Scalar, Tile, elem_of
 from warploom.sim.agent import Agent, Steps
 from warploom.sim.evaluate import PURE
@@ -41,7 +42,7 @@ MOST_PROGRAMS = 1024
 MOST_EVENTS = 60_000  # executions of accesses
 MOST_WORDS = 4_000_000  # touched by all accesses
 _LOADS = (tile.load, tile.load_box, unaligned.load_unaligned)
-_COPIES = (tma.tma_load, tma.tma_store, smem.cp_async)
+_COPIES = engines.MOVES_BOXES | engines.COPIES_PIECES
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -219,7 +220,7 @@ class _Traced(Outline):
             return line._replace(run=self._telling(line, line.run))
         if o.kind in _LOADS:
             return line._replace(run=self._loading)
-        if o.kind is tma.tma_store_wait:
+        if engines.WAITED.get(o.kind) == "stores":
             return line._replace(run=self._waiting)
         own: dict[OpKind, Callable[..., Any]] = {
             smem.shared_put: self._putting, smem.shared_get: self._getting,
@@ -324,7 +325,7 @@ class _Traced(Outline):
             o, cta.number, a.index, who, words, known, components, epochs, lasts, not branches
         )
         self.trace.events.setdefault(o, []).append(event)
-        if o.kind is tma.tma_store:
+        if o.kind in engines.STORES_BOXES:
             self._open_stores.setdefault(a, []).append(event)
 
     def _waiting(self, a: Agent, o: Op) -> Any:

@@ -24,11 +24,19 @@ WAITED: dict[OpKind, str] = {
     tma.tma_store_wait: "stores",
     smem.cp_async_wait: "copies",
 }
-READS_BY_ASYNC_PROXY = frozenset((mma.wgmma, tma.tma_store))
+STORES_BOXES = frozenset((tma.tma_store,))
 COPIES_BOXES = frozenset((tma.tma_load,))  # and tells the mbarrier among its operands
+MOVES_BOXES = COPIES_BOXES | STORES_BOXES
+READS_BY_ASYNC_PROXY = STORES_BOXES | {mma.wgmma}
 COPIES_PIECES = frozenset((smem.cp_async,))
 TELLS_OF_PIECES = frozenset((mbarrier.cp_async_arrive,))
 FILLS = COPIES_BOXES | COPIES_PIECES
+# The operand that says where in shared memory an op writes.
+DESTINATION: dict[OpKind, int] = {
+    **dict.fromkeys((smem.shared_store, smem.shared_put, *smem.BY_ELEMENT), 0),
+    **dict.fromkeys(FILLS, 1),
+}
+WRITES_GLOBAL = STORES_BOXES | {tile.store, tile.store_box, tile.atomic}
 MULTIPLIES = frozenset((tile.dot, mma.wgmma))  # in whichever way the chip does
 _PROTOCOL = (mbarrier.mbarrier_wait, mbarrier.mbarrier_expect, mbarrier.mbarrier_arrive)
 # What brings data to shared memory and tells of it: none of it shows others' stores to global memory.

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from warploom.errors import LaunchError, Loc, whole_number
+from warploom.ir import engines
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import SEQUENTIAL, Func, Value, walk
-from warploom.ir.ops import tile, tma
 from warploom.ir.types import Pointer
 from warploom.sim import field
 from warploom.sim.machine import simulate
@@ -37,8 +37,6 @@ from warploom.sim.report import SimReport
 from warploom.sim.residues import ALGEBRA
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-_WRITES = (tile.store, tile.store_box, tile.atomic, tma.tma_store)
 
 
 @dataclass(frozen=True)
@@ -246,7 +244,7 @@ def _written_at(func: Func, params: Sequence[Value]) -> Iterator[Loc]:
     """Where a function writes to the arrays of pointer parameters."""
     known = sources(func.body)
     for o in walk(func.body):
-        if o.kind in _WRITES and o.loc is not None:
+        if o.kind in engines.WRITES_GLOBAL and o.loc is not None:
             target = o.operands[0]
             if any(p in backward_slice([target], known) for p in params):
                 yield o.loc

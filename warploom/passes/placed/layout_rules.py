@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from warploom.errors import CompileError, InternalError, Note
+from warploom.ir import engines
 from warploom.ir.core import Family, Level, Op, Value
-from warploom.ir.ops import combine, control, mma, smem, tile, tma
+from warploom.ir.ops import combine, control, mma, smem, tile
 from warploom.ir.rules import Rules
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout import (
@@ -504,7 +505,7 @@ RULES: Rules[LayoutRule] = Rules(
         smem.shared_atomic: following(_equal, _alike),
         smem.shared_scatter: LayoutRule(_equal, _scattered),
         smem.cp_async: LayoutRule(_copies, _copied),
-        **dict.fromkeys((tma.tma_load, tma.tma_store), _ANY),
+        **dict.fromkeys(engines.MOVES_BOXES, _ANY),
         **dict.fromkeys((mma.in_flight, mma.wgmma_wait), _ACCUMULATOR),
         mma.no_acc: following(_accumulates, _filled),
         mma.wgmma: LayoutRule(_multiplies, _multiplied),
