@@ -13,13 +13,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
 from warploom.analysis.structure import Structure, structure_of
+from warploom.ir import engines
 from warploom.ir.analysis import backward_slice, moved, passed_on, sources
-from warploom.ir.core import Effect, Func, Op, Value
-from warploom.ir.ops import arith, control, tile
+from warploom.ir.core import Effect, Family, Func, Op, Value
+from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import DType, Pointer, Tile, pointee_of, shape_of
 from warploom.layout.shared import Geometry, swizzle_for
 from warploom.target import Target
@@ -27,6 +29,8 @@ from warploom.target import Target
 BOX_ALIGNMENT = 16  # its unit of addresses, strides and rows
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
 # What points where its first operand does; an address that is computed from numbers is based on nothing.
+_COPIES = engines.COPIES_PIECES | {task.produce}  # they read global memory, and write shared memory
+_HARMLESS = (control.assume, control.device_assert, control.device_print)  # they order no accesses
 _OF_ONE_ARRAY = (arith.addptr, tile.make_view, arith.int_to_ptr, arith.ptr_to_int)
 
 
@@ -83,6 +87,8 @@ class Accesses:
         view = self.view(o)
         if view is None:
             return "its view is not made in this function"
+        if o.loads and o in self.aliased:
+            return "the kernel may store what it reads, and an engine sees no ordinary stores"
         if not all(self.invariant(v) for v in view.operands):
             return "its base, extents or strides are not known at launch"
         inner = self.inner_axis(view, len(shape))
@@ -179,35 +185,72 @@ class Accesses:
 
     @cached_property
     def memory_ops(self) -> tuple[Op, ...]:
-        return tuple(o for o in self.structure.ops if o.accesses)
+        """The accesses to global memory, those by pointers or views that fill slots among them."""
+        return tuple(filter(_touches, self.structure.ops))
+
+    def base_of(self, o: Op) -> int | None:
+        """The base of the memory that one of `memory_ops` accesses."""
+        return self.base(o.operands[2 if o.kind is task.produce else 0])
 
     def reached(self) -> list[tuple[Op, int | None]]:
         """The accesses, each with the base of its memory; all with None where they may overlap."""
-        bases = [self.base(o.operands[0]) for o in self.memory_ops]
+        bases = [self.base_of(o) for o in self.memory_ops]
         if None in bases or self.func.attrs.get("overlap"):
             bases = [None] * len(bases)
         return list(zip(self.memory_ops, bases, strict=True))
 
     def written(self) -> set[int | None]:
         """Bases that the function stores to (None among them: a base that is not known)."""
-        return {self.base(o.operands[0]) for o in self.memory_ops if Effect.WRITE in o.kind.effect}
+        return {self.base_of(o) for o in self.memory_ops if writes_memory(o)}
 
-    def aliased(self) -> set[Op]:
+    @cached_property
+    def aliased(self) -> frozenset[Op]:
         """Accesses whose memory the function both loads and writes, as far as bases tell.  Atomics among
         themselves are no such case: their order does not matter.
 
         func.attrs["overlap"] (True: the arguments of this variant overlap) makes it all accesses."""
         if self.func.attrs.get("overlap"):
-            return set(self.memory_ops)
+            return frozenset(self.memory_ops)
         written = self.written()
-        read = {self.base(o.operands[0]) for o in self.memory_ops if o.loads}
+        read = {self.base_of(o) for o in self.memory_ops if _only_reads(o)}
         both = written & read
         found = set()
         for o in self.memory_ops:
-            base = self.base(o.operands[0])
-            others = written if o.loads else read
+            base = self.base_of(o)
+            others = written if _only_reads(o) else read
             if base in both or (base is None and others) or None in others:
                 found.add(o)
+        return frozenset(found)
+
+    def unwritten_loop(self, o: Op) -> Op | None:
+        """The innermost loop around a load, where nothing in it may write what the load reads, or orders
+        memory: the load may move ahead within each run of that loop, whatever stands around it.  None where
+        there is no loop, or something does."""
+        loop = next(iter(self.structure.loops(o)), None)
+        return loop if loop is not None and self._leaves(loop, o) else None
+
+    def _leaves(self, loop: Op, o: Op) -> bool:
+        """Does a loop leave alone what load o reads?"""
+        base = None if self.func.attrs.get("overlap") else self.base_of(o)
+        return not o.attrs.get("volatile") and not any(
+            orders_memory(x)
+            or (writes_memory(x) and (base is None or self.base_of(x) in (base, None)))
+            for x in loop.all_ops
+        )
+
+    def ordered(self) -> set[Op]:
+        """Before which ops the program's threads meet, so that its accesses to global memory stay in order:
+        before what may load what others stored, or store what others load or store.  For loads in loops that
+        leave their memory alone that is once, before the outermost such loop.  (What programs leave for each
+        other in workspaces their tickets order, within a program as well.)"""
+        found = set()
+        for o in self.aliased | self.overwriting():
+            at = o
+            if _only_reads(o):
+                for loop in takewhile(lambda x: self._leaves(x, o), self.structure.loops(o)):  # noqa: B023
+                    at = loop
+            if not self.in_workspace(o):
+                found.add(at)
         return found
 
     @cached_property
@@ -217,7 +260,7 @@ class Accesses:
 
     def in_workspace(self, o: Op) -> bool:
         """Does an access reach memory of the kernel's own?  At these levels: split_last_wave's."""
-        return o.accesses and (self.base(o.operands[0]) or 0) >= self.first_workspace
+        return _touches(o) and (self.base_of(o) or 0) >= self.first_workspace
 
     def overwriting(self) -> set[Op]:
         """Stores to what an earlier store, or one in the same loop, may have written: other threads may have
@@ -266,7 +309,7 @@ class Accesses:
             if self._repeats(loop) and not any(self._varies(v, loop) for v in offsets):
                 return True
         base = self.base(o.operands[0])
-        others = [x for x in self.memory_ops if x is not o and Effect.WRITE in x.kind.effect]
+        others = [x for x in self.memory_ops if x is not o and writes_memory(x)]
         return any(
             self.base(x.operands[0]) in (base, None) and not self._apart(o, x) for x in others
         )
@@ -309,6 +352,27 @@ class Accesses:
                 if n is not None:
                     return x, n
         return v, 0
+
+
+def _touches(o: Op) -> bool:
+    return o.accesses or o.kind in _COPIES
+
+
+def writes_memory(o: Op) -> bool:
+    """Does an op write global memory, perhaps after it has read it?"""
+    return o.accesses and Effect.WRITE in o.kind.effect
+
+
+def _only_reads(o: Op) -> bool:
+    return o.loads or o.kind in _COPIES
+
+
+def orders_memory(o: Op) -> bool:
+    """May op o by itself order memory, so that no load passes it?"""
+    if o.kind is tile.atomic:
+        return bool(o.attrs.get("sem", "relaxed") != "relaxed")
+    ours = o.kind.family is Family.CHANNEL or o.kind in _HARMLESS
+    return Effect.SYNC in o.kind.effect and not ours
 
 
 def inner_axis(facts: Facts, view: Op | None, rank: int) -> int | None:

@@ -40,7 +40,7 @@ class Numbers:
     why_not: dict[Op, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.aliased = self.accesses.aliased()
+        self.aliased = self.accesses.aliased
         by_base: dict[int | None, list[Op]] = {}
         for o in self.accesses.memory_ops:
             by_base.setdefault(self.accesses.base(o.operands[0]), []).append(o)

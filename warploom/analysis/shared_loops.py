@@ -76,7 +76,7 @@ def reduction_of(accesses: Accesses) -> Reduction:
 def _check_order(accesses: Accesses, loop: Op) -> None:
     """Raises NoReductionError where something asks for an order that CTAs don't keep.  What follows the loop
     is done by one of them."""
-    structure, aliased = accesses.structure, accesses.aliased()
+    structure, aliased = accesses.structure, accesses.aliased
     numbers, announcing = Numbers(structure, accesses), accesses.announcing()
     top = structure.root.ops
     before = set(top[: top.index(loop)])
@@ -169,7 +169,7 @@ def why_not_alternate(
             and structure.within(o, body)
         ):
             return f"all groups would have to be told the number of {o.id}"
-    aliased = accesses.aliased()
+    aliased = accesses.aliased
     for o in structure.ops:
         if not mine(o) or o.regions or o.kind is control.yield_:
             continue

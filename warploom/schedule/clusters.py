@@ -91,7 +91,7 @@ def _parts_of_results(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         why = "the kernel has no dot, whose result they could divide"
         raise _refused(n, why, func.loc, "use num_ctas=1")
     accesses = Accesses(func, target)
-    aliased = accesses.aliased()
+    aliased = accesses.aliased
     if aliased:
         at = next(o for o in structure.ops if o in aliased)
         why = "the kernel loads memory that it also writes, and CTAs keep no order"

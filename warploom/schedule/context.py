@@ -47,8 +47,12 @@ class Context:
         self.accesses = Accesses(self.func, self.target)
         self.ops = [o for o in self.structure.ops if o.kind is not control.yield_]
         self.dots = [o for o in self.ops if o.kind is tile.dot]
-        self.aliased = self.accesses.aliased()
+        self.aliased = self.accesses.aliased
         self.hints = Hints(self.func, self.structure)
+
+    def overtakes(self, o: Op) -> bool:
+        """Is o a load that would pass a store to what it reads, if it ran iterations ahead?"""
+        return o.loads and o in self.aliased and self.accesses.unwritten_loop(o) is None
 
     def afresh(self) -> Context:
         """The same without reasons, for another schedule of it: the analyses are shared."""

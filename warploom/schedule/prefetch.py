@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 
+from warploom.analysis.access import orders_memory
 from warploom.analysis.matrix_units import operand_registers, unit_of
 from warploom.analysis.trip_counts import most_trips
 from warploom.ir.analysis import closure, waits
@@ -48,7 +49,6 @@ LONE = 16  # the same in a lone warp's loop of dots, each of whose operands may 
 # bytes a thread) ran 9 to 20 % longer, as fewer programs fit beside each other, and those hide the wait.
 HELD = 8
 MOST = 2  # iterations; a loop's body is written 2·n + 1 times
-_HARMLESS = (control.assume, control.device_assert, control.device_print)
 
 
 def plans(context: Context, in_rings: Collection[str] = ()) -> tuple[PipelinePlan, ...]:
@@ -105,14 +105,7 @@ def _asked(context: Context, loop: Op) -> tuple[int, int]:
 def _only_loads(loop: Op) -> bool:
     """Is there nothing in the loop that a load must not pass, and no loop?"""
     ops = loop.regions[0].all_ops
-    return not any(o.kind in control.LOOPS or _orders(o) for o in ops)
-
-
-def _orders(o: Op) -> bool:
-    """May op o by itself order memory, so that no load passes it?"""
-    if o.kind is tile.atomic:
-        return bool(o.attrs.get("sem", "relaxed") != "relaxed")
-    return Effect.SYNC in o.kind.effect and o.kind not in _HARMLESS
+    return not any(o.kind in control.LOOPS or orders_memory(o) for o in ops)
 
 
 def _movable(context: Context, o: Op, loop: Op) -> bool:
@@ -139,7 +132,11 @@ def distances(
     for c in channels:
         for loop in (x for site in c.sites for x in around(by_id[site[0]])[:1]):
             slots[loop] = min(c.depth, slots.get(loop, c.depth))
-    given = (o for o in context.ops if o.kind is tile.atomic or o.attrs.get("volatile"))
+    given = (
+        o
+        for o in context.ops
+        if o.kind is tile.atomic or o.attrs.get("volatile") or context.overtakes(o)
+    )
     held = {p for o in (*slots, *filter(loading, given)) for p in around(o)}
     ahead = (o for o in context.ops if o in slots and o.kind is control.for_ and o not in held)
     return tuple((o.id, slots[o] - 1) for o in ahead if slots[o] > 1)
@@ -192,7 +189,7 @@ def _early(context: Context, block: Region, meets: Callable[[Op], bool]) -> list
                 first, room = o, HELD
                 late.update(o.results)
             continue
-        if any(map(_orders, o.all_ops)):
+        if any(map(orders_memory, o.all_ops)):
             break
         known = not o.regions and late.isdisjoint(o.operands)
         movable = known and _passes(context, o)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from warploom.analysis.scalars import Numbers
+from warploom.analysis.scalars import Numbers, is_on_numbers
 from warploom.analysis.structure import Demand
 from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import must_run
@@ -105,6 +105,7 @@ def assign(context: Context, plainly: bool) -> Roles:
     demand, loads = assigner.demand(loads)
     specialized = not plainly and assigner.specialized(loads)
     if not specialized:
+        loads = [o for o in context.ops if o in loads or o in assigner.in_runs]
         loads = [o for o in loads if not assigner.direct(o)]
         demand, loads = assigner.demand(loads, is_fused=True)
     elif any(context.hints.keeps(o) for o in loads):
@@ -122,6 +123,9 @@ def assign(context: Context, plainly: bool) -> Roles:
 class _Assigner:
     context: Context
     stayed: dict[Op, str] = field(default_factory=dict)  # loads that no producer does, and why
+    in_runs: set[Op] = field(
+        default_factory=set
+    )  # those that a ring can bring within each run of their loop
     small: dict[Op, str] = field(default_factory=dict)  # vectors among them, if none brings these
 
     def producer_loads(self) -> list[Op]:
@@ -145,6 +149,10 @@ class _Assigner:
     def movable(self, o: Op) -> bool:
         """May load o be issued by a task of its own?  Small ones are not worth a slot."""
         why = self.why_not_movable(o)
+        if why is None:
+            why = self.written_through(o)
+            if why and self.context.accesses.unwritten_loop(o) is not None:
+                self.in_runs.add(o)
         if why and self.is_brought(o):
             self.small[o] = why
         elif why:
@@ -171,15 +179,19 @@ class _Assigner:
             return "shared memory has no room for its slot"
         if o.attrs.get("volatile"):
             return "it is volatile"
-        if o in self.context.aliased:
-            base = self.context.accesses.base(o.operands[0])
-            name = "an unknown pointer" if base is None else self.context.func.params[base].hint
-            return f"the kernel also writes through {name}"
         structure = self.context.structure
         loops = (p for p in structure.loops(o) if p.kind is control.while_)
         if any(structure.within(o, p.regions[0]) is not None for p in loops):
             return "it decides whether a loop goes on"
         return None
+
+    def written_through(self, o: Op) -> str | None:
+        """What the kernel writes through that may be what load o reads."""
+        if o not in self.context.aliased:
+            return None
+        base = self.context.accesses.base(o.operands[0])
+        name = "an unknown pointer" if base is None else self.context.func.params[base].hint
+        return f"the kernel also writes through {name}"
 
     def vectors(self, loads: list[Op]) -> list[Op]:
         """Rows of numbers that the consumer reads in a loop: whoever brings its operands brings them, where
@@ -266,10 +278,12 @@ class _Assigner:
     def fixed(self, loads: list[Op], numbers: Numbers, is_fused: bool) -> dict[Op, frozenset[str]]:
         """Where ops have to run that are not replicated."""
         fixed = {o: frozenset({"use"}) for o in self.context.ops if self.anchored(o)}
-        fixed |= {o: frozenset({"load"}) for o in loads}
-        if is_fused:
-            return fixed | {o: frozenset({"use", "load"}) for o in numbers.given}
-        return fixed | {o: frozenset({"load"}) for o in numbers.ops}
+        if is_fused:  # what gives numbers runs once
+            given = {*numbers.given, *(o for o in fixed if o.loads and is_on_numbers(o))}
+            fixed |= dict.fromkeys(given, frozenset({"use", "load"}))
+        else:
+            fixed |= {o: frozenset({"load"}) for o in numbers.ops}
+        return fixed | {o: frozenset({"load"}) for o in loads}
 
     def stuck(self, numbers: Numbers, fixed: dict[Op, frozenset[str]]) -> tuple[Op, str] | None:
         """An op that gives numbers, and what of the consumers' it would have to wait for."""

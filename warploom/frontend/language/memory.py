@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from warploom.analysis.access import BOX_ALIGNMENT
 from warploom.frontend.coerce import (
     Const,
     Operand,
@@ -288,7 +289,8 @@ def make_tensor_descriptor(
     """A descriptor of a strided array that moves boxes of `block_shape`.
 
     The last stride is the constant 1; TMA moves the boxes where base and the other strides are multiples
-    of 16 bytes (PTX ISA, cp.async.bulk.tensor), other producers where they are not.
+    of 16 bytes (PTX ISA, cp.async.bulk.tensor), other producers where they are not.  Of a base or strides
+    that are read from memory this is taken for granted, as in Triton.
     """
     emitter = current()
     d = pointer_of(base, "make_tensor_descriptor")
@@ -305,7 +307,9 @@ def make_tensor_descriptor(
         )
     one_of("padding", "padding_option", padding_option, *PADDINGS)
     extents, steps = _i64s(shape), _i64s(strides)
-    view = emitter.emit(tile.make_view, base, *extents, *steps)
+    rows = max(1, BOX_ALIGNMENT // d.bytes)
+    promised = (BOX_ALIGNMENT, *(rows,) * (len(steps) - 1), 1)
+    view = emitter.emit(tile.make_view, base, *extents, *steps, promised=promised)
     return Descriptor(base, view, extents, steps, sizes, d, padding_option or "zero")
 
 

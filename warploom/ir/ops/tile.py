@@ -513,11 +513,17 @@ UNBOUNDED = 2**31 - 1  # an extent that no coordinate (i32) reaches
 
 @op(Family.PLACE)
 def make_view(
-    base: Type, *sizes: Type, divisible: tuple[int, ...] = (), narrow: tuple[str, ...] = ()
+    base: Type,
+    *sizes: Type,
+    divisible: tuple[int, ...] = (),
+    promised: tuple[int, ...] = (),
+    narrow: tuple[str, ...] = (),
 ) -> View:
     """A strided array: operands are base, then rank extents, then rank strides (i64, in elements).
 
     `divisible`: for base (bytes) and each stride (elements), the power of two known to divide it.
+    `promised`: likewise, as who makes a descriptor promises it.  It counts for what is read from memory, as
+    the launch knows the others.  canonicalize makes `divisible` of it.
     `narrow`: sums that the program computes in i32, which no access may overflow; of each a letter for the
     base and for each axis.  c: how far the base is from its parameter, or a coordinate times the stride, is a
     term; i: the index in the box times the stride; -: neither.

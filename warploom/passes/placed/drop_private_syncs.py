@@ -9,7 +9,7 @@ as another thread may have stored what this one loads or stores.  Where all acce
 one size, in one layout, and begin a multiple of that size apart, an element is the same thread's in all of
 them: program order is enough.  Nor is a second barrier needed before a load where nothing was stored since
 the last one, or before a store where the array was neither loaded nor stored since.  Stores of one element
-each are one thread's, in its order.
+each are one thread's, in its order.  A barrier before a loop of loads stays, unless nothing was touched.
 
     before:  group_sync() {scope="task", memory=true}
              %x = load_box(%v, %i)
@@ -26,9 +26,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from warploom.analysis.access import Accesses
+from warploom.analysis.access import Accesses, writes_memory
 from warploom.ir.analysis import touches_global
-from warploom.ir.core import Effect, Func, Op, Region, Value, walk
+from warploom.ir.core import Func, Op, Region, Value, walk
 from warploom.ir.ops import control, smem, task, tile
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Tile, shape_of
@@ -46,21 +46,23 @@ _APART = {
 def drop_private_syncs(func: Func, target: Target) -> Func:
     """See the module's docstring."""
     accesses = Accesses(func, target)
+    bases = dict(accesses.reached())
     alone = [o.attrs["replicas"] for o in task.phases(func)] == [(1,)] and not any(
-        touches_global(o) and not o.accesses for o in walk(func.body)
+        touches_global(o) and o not in bases for o in walk(func.body)
     )
-    bases = dict(accesses.reached()) if alone else {}
+    bases = bases if alone else {}
     private = _private_accesses(accesses, bases)
 
     def touched(o: Op) -> frozenset[_Touched]:
         return frozenset({(bases[o], _done(o))} if o in bases else ())
 
     def needs(o: Op | None, since: frozenset[_Touched]) -> bool:
-        """May another thread have stored what o loads, or loaded or stored what o stores?"""
+        """May another thread have stored what o loads, or loaded or stored what o stores?  Where the barrier
+        is not for o alone: have threads touched anything?"""
         if o in private:
             return False
         if o is None or o not in bases:
-            return True
+            return not alone or bool(since)
         return any((bases[o], done) in since for done in _APART[_done(o)])
 
     def change(region: Region, since: frozenset[_Touched]) -> tuple[Region, frozenset[_Touched]]:
@@ -87,7 +89,7 @@ def drop_private_syncs(func: Func, target: Target) -> Func:
 
 
 def _done(o: Op) -> str:
-    if Effect.WRITE not in o.kind.effect:
+    if not writes_memory(o):
         return "load"
     return "element" if o.stores and math.prod(shape_of(o.operands[1].type)) == 1 else "store"
 

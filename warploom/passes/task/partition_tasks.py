@@ -105,8 +105,10 @@ def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:
 
 def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tuple[int, int], ...]:
     """(stored parameter, parameter loaded ahead of it or after it), for every pair that a launch has to
-    compare."""
+    compare.  Where arguments overlap loads pass no store at all."""
     accesses = Accesses(func, target)
+    if func.attrs.get("overlap"):
+        return tuple(sorted(func.attrs.get("reordered", ())))
     ahead = {i for c in schedule.channels for i in c.all_items}
     ahead |= {*schedule.hoisted_loads, *(i for p in schedule.pipelines for i in p.in_stage(0))}
     loaded = {

@@ -57,13 +57,15 @@ class _Partition:
     def __post_init__(self) -> None:
         self.structure = structure_of(self.func)
         self.accesses = Accesses(self.func, self.target)
-        # What programs leave for each other in workspaces their tickets order, within a program as well.
-        ordered = self.accesses.aliased() | self.accesses.overwriting()
-        self.ordered = {o for o in ordered if not self.accesses.in_workspace(o)}
+        self.ordered = self.accesses.ordered()
         self.announcing = self.accesses.announcing()
+        # Whoever is told to load what is also stored does: that says between which stores.
+        aliased = self.accesses.aliased
         self.demand = Demand.assigned(
             self.structure,
-            lambda o: o.tasks if must_run(o) and o.kind is not task.channel else (),
+            lambda o: (
+                o.tasks if (must_run(o) or o in aliased) and o.kind is not task.channel else ()
+            ),
         )
         if self.demand.crossings:
             names = ", ".join(v.hint or "a value" for v in self.demand.crossings)
@@ -250,6 +252,7 @@ class _Writer:
             self.control(o, b)
             self.alone = False
         elif kind in control.LEAD:
+            self.in_order(o, b)
             self.control(o, b)
         elif kind is task.replica_id:
             self.env[o.result] = self.replica_id(b)
@@ -279,8 +282,9 @@ class _Writer:
 
     def in_order(self, o: Op, b: Builder) -> None:
         """A barrier before what others stored or still load or store, and before what tells others of all
-        stores.  (What the producer does orders its own accesses alone: it has no part in the stores.)"""
-        if self.elected or self.alone:
+        stores.  (What the producer does orders its own accesses alone: it has no part in the stores.  What is
+        going to be fused into the one task the other copy orders.)"""
+        if self.elected or self.alone or self.plan.role == "inline":
             return
         if o in self.shared.announcing and self.plan.role != "producer":
             if any(s.via == "tma" for s in self.shared.stores.values()):

@@ -23,9 +23,10 @@ from collections import Counter
 
 from warploom.analysis.access import alignments
 from warploom.analysis.facts import facts_of
-from warploom.ir.core import Builder, Func, Level, Op, Region, Value
+from warploom.ir.analysis import backward_slice, sources
+from warploom.ir.core import Builder, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.rewrite import annotate, rewrite, substitute
+from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import Scalar
 from warploom.passes.tile.canonicalize.carried_tiles import carry_numbers
 from warploom.passes.tile.canonicalize.cleanup import (
@@ -60,16 +61,28 @@ def _simplify(func: Func) -> Func:
 
 
 def describe_views(func: Func) -> Func:
-    """Views that say nothing of their divisors (descriptors, block pointers) say what is known."""
+    """Views that say nothing of their divisors (descriptors, block pointers) say what is known, or promised
+    of what is read from memory."""
     facts = facts_of(func)
+    loaded = {v for o in walk(func.body) if o.loads for v in o.results}
+    reach = sources(func.body)
 
-    def known(o: Op) -> dict[str, object]:
+    def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
         if o.kind is not tile.make_view or o.attrs.get("divisible"):
-            return {}
+            return None
         base, *sizes = o.operands
-        return {"divisible": alignments(facts, base, sizes[len(sizes) // 2 :])}
+        strides = sizes[len(sizes) // 2 :]
+        known = alignments(facts, base, strides)
+        if promised := o.attrs.get("promised"):
+            known = tuple(
+                n if loaded.isdisjoint(backward_slice([v], reach)) else max(n, told)
+                for n, told, v in zip(known, promised, (base, *strides), strict=True)
+            )
+        attrs = {k: v for k, v in o.attrs.items() if k != "promised"}
+        b.append(o.with_(attrs={**attrs, "divisible": known}))
+        return o.results
 
-    return annotate(func, known)
+    return rewrite(func, rule)
 
 
 def specialize(func: Func) -> Func:
