@@ -85,3 +85,29 @@ def test_what_lies_behind_a_known_end_is_no_code() -> None:
     assert len(re.findall(r"store_global128\(", made.cuda)) == 7  # and its definition
     made.simulate(x, out, grid=(3,))
     np.testing.assert_allclose(out, np.exp(x), rtol=1e-6)
+
+
+@wl.jit
+def sums_of_channels(
+    x_ptr: Any, out_ptr: Any, C: tl.constexpr, HW: tl.constexpr, R: tl.constexpr, B: tl.constexpr
+) -> None:
+    """Of x[2, R / HW, C, HW], as Inductor's batch norm sums: an offset of the box belongs to no axis of its
+    tile."""
+    at = tl.program_id(0) + tl.arange(0, 1)[:, None]
+    first = HW * (at % C) + C * R * (at // C)
+    total = tl.zeros((1, B), tl.float32)
+    for start in range(0, R, B):
+        r = start + tl.arange(0, B)[None, :]
+        x = tl.load(x_ptr + first + C * HW * (r // HW) + r % HW, (r < R) & (at < 2 * C), 0.0)
+        total += x.to(tl.float32)
+    tl.store(out_ptr + at, tl.sum(total, 1)[:, None], at < 2 * C)
+
+
+def test_offsets_that_belong_to_no_axis_leave_rows_aligned() -> None:
+    x = np.random.default_rng(6).standard_normal((2, 2, 4, 1024)).astype(ml_dtypes.bfloat16)
+    out = np.zeros((2, 4), np.float32)
+    sizes = {"C": 4, "HW": 1024, "R": 2048, "B": 1024}
+    made = sums_of_channels.compile_for(x, out, grid=(8,), **sizes, num_warps=4)
+    assert {*re.findall(r"load_global(\d+)\w*\(in_row", made.cuda)} == {"128"}
+    made.simulate(x, out, grid=(8,))
+    np.testing.assert_allclose(out, x.astype(float).sum((1, 3)), rtol=1e-5)

@@ -18,12 +18,14 @@ from warploom.layout import Layout
 
 @dataclass(frozen=True)
 class BoxAccess:
-    """A box of a view (its make_view) at offsets, one for each axis of the view."""
+    """A box of a view (its make_view) at offsets, one for each axis of the view.  shape: of the box, along
+    the view's last axes; on the others it is one element thick."""
 
     facts: Facts
     view: Op
     offsets: Sequence[Value]
     elem: DType
+    shape: tuple[int, ...]
 
     @property
     def rank(self) -> int:
@@ -45,12 +47,22 @@ class BoxAccess:
         """The axis whose elements are adjacent."""
         return inner_axis(self.facts, self.view, self.rank)
 
+    def _apart(self, axis: int) -> int:
+        """Elements that divide what an axis adds to an address: where the box is one element thick, all of
+        it is the offset's."""
+        lead = self.rank - len(self.shape)
+        is_thin = axis < lead or self.shape[axis - lead] == 1
+        return self.divisible(1 + axis) * (self.facts.divisor(self.offsets[axis]) if is_thin else 1)
+
+    def row_alignment(self, axis: int) -> int:
+        """Bytes that divide the address of a row along an axis."""
+        others = [self._apart(a) * self.elem.bytes for a in range(self.rank) if a != axis]
+        return math.gcd(self.divisible(0), *others)
+
     def alignment(self, axis: int) -> int:
         """Bytes that divide the address of a row's element at a coordinate that is a multiple of them."""
-        size = self.elem.bytes
-        others = [self.divisible(1 + a) * size for a in range(self.rank) if a != axis]
-        start = self.facts.divisor(self.offsets[axis]) * size
-        return math.gcd(self.divisible(0), start, *others)
+        start = self.facts.divisor(self.offsets[axis]) * self.elem.bytes
+        return math.gcd(self.row_alignment(axis), start)
 
     def _run(self, inner: int, layout: Layout) -> int:
         """Adjacent elements that a thread holds."""

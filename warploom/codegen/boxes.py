@@ -39,10 +39,10 @@ class Box(BoxAccess):
         return f"(i64){amount} * {self.e.scalar(self.stride(axis))}"
 
 
-def box_of(e: Emitter, v: Value, offsets: Sequence[Value]) -> Box:
+def box_of(e: Emitter, v: Value, offsets: Sequence[Value], shape: tuple[int, ...]) -> Box:
     ref = e.env[v]
     assert isinstance(ref, ViewRef)
-    return Box(e.facts, ref.op, offsets, v.type.dtype, e)  # type: ignore[attr-defined]
+    return Box(e.facts, ref.op, offsets, v.type.dtype, shape, e)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from warploom.layout.choose import thread_offsets
 def _load_box(e: Emitter, o: Op) -> None:
     v, *offsets = o.operands
     t = o.result.typed(Tile)
-    box = box_of(e, v, offsets)
+    box = box_of(e, v, offsets, t.shape)
     n = box.vector(t.layout)
     item = box.elem.bytes
     dst = e.array(o.result)
@@ -70,7 +70,7 @@ def _load_box(e: Emitter, o: Op) -> None:
 def _store_box(e: Emitter, o: Op) -> None:
     v, value, *offsets = o.operands
     t = value.typed(Tile)
-    box = box_of(e, v, offsets)
+    box = box_of(e, v, offsets, t.shape)
     n = box.vector(t.layout)
     item = box.elem.bytes
     r = e.regs(value)
@@ -109,7 +109,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
         _cp_async_pointers(e, o)
         return
     assert isinstance(t, Shared) and e.frame is not None
-    box = box_of(e, v, offsets)
+    box = box_of(e, v, offsets, t.shape)
     size, item = o.attrs["bytes"], t.dtype.bytes
     n = size // item
     inner = box.inner

@@ -86,7 +86,8 @@ def _in_batches(starts: Sequence[int], n: int) -> Iterable[Sequence[int]]:
 
 def _load_unaligned(e: Emitter, o: Op) -> None:
     v, *offsets = o.operands
-    box, t, dst = box_of(e, v, offsets), o.result.typed(Tile), e.array(o.result)
+    t, dst = o.result.typed(Tile), e.array(o.result)
+    box = box_of(e, v, offsets, t.shape)
     n, inside = o.attrs["in_flight"], Rows(box, t).inside()
     if inside is None:
         _load_part(e, box, t, dst, n)
@@ -145,7 +146,8 @@ def _load_unaligned_ahead(e: Emitter, o: Op) -> None:
     v, before, *offsets = o.operands
     result, after = o.results
     axis, by = o.attrs["axis"], o.attrs["by"]
-    box, t = box_of(e, v, offsets), result.typed(Tile)
+    t = result.typed(Tile)
+    box = box_of(e, v, offsets, t.shape)
     dst = e.array(result)
     e.assign(after, before)
     units, flag = e.array(after), e.units_flag(after)
@@ -177,7 +179,7 @@ def _load_unaligned_ahead(e: Emitter, o: Op) -> None:
 def _prefetch_box(e: Emitter, o: Op) -> None:
     v, on, *offsets = o.operands
     axis, by = o.attrs["axis"], o.attrs["by"]
-    box = box_of(e, v, offsets)
+    box = box_of(e, v, offsets, o.attrs["shape"])
     t = Tile(o.attrs["shape"], box.elem, o.attrs["layout"])
     tests = ["" if e.const(on) else e.scalar(on), Rows(box, t).inside(axis, by) or ""]
     goes_on = e.name("goes_on")

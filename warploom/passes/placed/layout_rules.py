@@ -263,7 +263,9 @@ def _memory(t: TaskLayouts, o: Op) -> Memory:
     size = itemsize(moved.type)
     if o.kind not in (tile.load_box, tile.store_box):
         return of_pointers(t.facts, o.operands[0], size, o.attrs.get("run", ()))
-    memory = of_view(t.facts, o.operands[0], len(shape_of_tile(moved)), size)
+    view, offsets = o.operands[0], o.operands[2 if o.stores else 1 :]
+    dtype = view.type.dtype  # type: ignore[attr-defined]
+    memory = of_view(t.facts, view, offsets, shape_of_tile(moved), dtype)
     if o.loads and t.stored.get(moved) == memory.inner and size <= 4:
         return replace(memory, align=16)  # units of 16 bytes, shifted where rows are not aligned
     return memory

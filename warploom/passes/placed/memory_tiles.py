@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warploom.analysis.access import inner_axis
+from warploom.analysis.box_access import BoxAccess
 from warploom.analysis.facts import Facts
 from warploom.ir.core import Type, Value
-from warploom.ir.types import InFlight, Pointer, Tile
+from warploom.ir.types import DType, InFlight, Pointer, Tile
 from warploom.layout import Layout, blocked, coalesced, is_group_acc
 from warploom.layout.choose import sector_ratio
 
@@ -72,16 +74,17 @@ class Memory:
         return sector_ratio(layout, self.inner, self.itemsize, self.vector)
 
 
-def of_view(facts: Facts, view: Value, rank: int, itemsize: int) -> Memory:
-    """As a tile of `rank` axes, the view's last ones, sees it."""
-    o = facts.maker(view)
+def of_view(
+    facts: Facts, view: Value, offsets: Sequence[Value], shape: tuple[int, ...], dtype: DType
+) -> Memory:
+    """As a box of a shape at offsets, along the view's last axes, sees it."""
+    o, rank = facts.maker(view), len(shape)
     inner = inner_axis(facts, o, rank)
     if o is None or inner is None:
-        return Memory(rank - 1, itemsize, itemsize)
-    base, *rows = o.attrs.get("divisible", ()) or (itemsize,) + (1,) * rank
-    extra = len(rows) - rank
-    align = min([base, *(d * itemsize for a, d in enumerate(rows, -extra) if a != inner)])
-    return Memory(inner, align, itemsize)
+        return Memory(rank - 1, dtype.bytes, dtype.bytes)
+    box = BoxAccess(facts, o, offsets, dtype, shape)
+    align = max(dtype.bytes, box.row_alignment(inner + len(offsets) - rank))
+    return Memory(inner, align, dtype.bytes)
 
 
 def of_pointers(facts: Facts, p: Value, itemsize: int, run: tuple[int, ...]) -> Memory:

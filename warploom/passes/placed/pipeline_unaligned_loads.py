@@ -87,7 +87,8 @@ class _Rewriter:
         view = self.made.get(o.operands[0])
         if view is None or view.kind is not tile.make_view:
             return None
-        return BoxAccess(self.facts, view, o.operands[1:], o.operands[0].type.dtype)  # type: ignore[attr-defined]
+        dtype = o.operands[0].type.dtype  # type: ignore[attr-defined]
+        return BoxAccess(self.facts, view, o.operands[1:], dtype, o.result.typed(Tile).shape)
 
     def is_unaligned(self, o: Op) -> bool:
         if o.kind is not tile.load_box:
