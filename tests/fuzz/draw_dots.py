@@ -9,7 +9,7 @@ from typing import Any
 from tests.fuzz.draw import Draw
 from tests.fuzz.numbers import FORMATS
 from tests.fuzz.ops import PACKED, SCALES, Inexact, literal, make, typed, var
-from tests.fuzz.tree import Access, E, If, Let, T
+from tests.fuzz.tree import Access, E, If, Let, Store, T
 
 UNIT = {  # of K
     "f16": 16, "bf16": 16, "e4m3": 32, "e5m2": 32, "i8": 32, "u8": 32, "f32": 8, "f64": 4,
@@ -22,6 +22,9 @@ IN_ORDER = {
 
 
 BATCHES_FROM = 120_000  # the first seed that may draw batches of products, and scaled ones
+IN_PLACE_FROM = (
+    700_000  # likewise: products whose left operand is stored to after the loop that reads it
+)
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,9 @@ def sum_over_k(d: Draw, dtype: str, of_right: str) -> None:
             b_array if d.maybe(0.15) else "",
         )
     outer = d.r.choice([1, 1, 1, 1, 1, 2])
+    in_place = d.seed >= IN_PLACE_FROM and not (d.is_shared or a.wrap) and d.maybe(0.5)
+    if in_place:
+        outer = 2
     operand = T(dtype, (s.m, s.k), -8, 8), T(of_right, (s.k, s.n), -8, 8)
     accs = [_Sum(d, (s.m, s.n), sums(dtype)) for _ in range(1 + two)]
     types = [acc.begin(var("x", operand[0]), var("y", operand[1]), outer * most) for acc in accs]
@@ -220,13 +226,25 @@ def sum_over_k(d: Draw, dtype: str, of_right: str) -> None:
 
     if outer > 1:
         name = d.fresh("j")
-        count = d.integer("rounds", 2 if d.is_shared else d.r.choice([1, 2]), 2)
-        d.inside_loop(
-            name, literal(0, "i32"), count, outer, lambda: d.inside_loop(k, lo, hi, most, body)
-        )
+        count = d.integer("rounds", 2 if d.is_shared or in_place else d.r.choice([1, 2]), 2)
+
+        def rounds() -> None:
+            d.inside_loop(k, lo, hi, most, body)
+            if in_place:
+                _store_to(d, a, (row, zero))
+
+        d.inside_loop(name, literal(0, "i32"), count, outer, rounds)
     else:
         d.inside_loop(k, lo, hi, most, body)
     _epilogue(d, [(acc.name, t) for acc, t in zip(accs, types, strict=True)])
+
+
+def _store_to(d: Draw, a: Access, at: tuple[E, E]) -> None:
+    """Changes a block of an operand: the next loop over K reads that."""
+    array = d.array_of(a.array)
+    chosen = [typed(n, array.dtype, a.sizes) for n in (array.lo, array.hi)]
+    value = make("select", d.tile(a.sizes, "i1", 1), *chosen)
+    d.out.append(Store(Access(a.array, at, a.sizes, bounded=(0, 1)), value))
 
 
 def batches(d: Draw, dtype: str) -> None:

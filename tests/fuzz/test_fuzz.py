@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.case import Case
 from tests.fuzz.draw import IN_ORDER_FROM, ODD_WARPS_FROM, SHARED_FROM, Draw, draw
-from tests.fuzz.draw_dots import BATCHES_FROM, IN_ORDER
+from tests.fuzz.draw_dots import BATCHES_FROM, IN_ORDER, IN_PLACE_FROM
 from tests.fuzz.draw_expr import FUNCTIONS_FROM
 from tests.fuzz.judge import judge
 from tests.fuzz.ops import IN_TURN, PAIRS
@@ -26,6 +26,7 @@ SEEDS = (
     *range(IN_ORDER_FROM, IN_ORDER_FROM + 50),
     *range(FUNCTIONS_FROM, FUNCTIONS_FROM + 50),
     *range(BATCHES_FROM, BATCHES_FROM + 50),
+    *range(IN_PLACE_FROM, IN_PLACE_FROM + 50),
 )
 SCRIPTS = (*range(0, 6), *range(SIGNED_FROM, SIGNED_FROM + 4))
 

@@ -13,16 +13,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
 from warploom.analysis.structure import Structure, structure_of
 from warploom.ir import engines
 from warploom.ir.analysis import backward_slice, moved, passed_on, sources
-from warploom.ir.core import Effect, Family, Func, Op, Value
+from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, task, tile
-from warploom.ir.types import DType, Pointer, Tile, pointee_of, shape_of
+from warploom.ir.types import DType, Pointer, pointee_of, shape_of
 from warploom.layout.shared import Geometry, swizzle_for
 from warploom.target import Target
 
@@ -30,7 +29,6 @@ BOX_ALIGNMENT = 16  # its unit of addresses, strides and rows
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
 # What points where its first operand does; an address that is computed from numbers is based on nothing.
 _COPIES = engines.COPIES_PIECES | {task.produce}  # they read global memory, and write shared memory
-_HARMLESS = (control.assume, control.device_assert, control.device_print)  # they order no accesses
 _OF_ONE_ARRAY = (arith.addptr, tile.make_view, arith.int_to_ptr, arith.ptr_to_int)
 
 
@@ -212,46 +210,15 @@ class Accesses:
         if self.func.attrs.get("overlap"):
             return frozenset(self.memory_ops)
         written = self.written()
-        read = {self.base_of(o) for o in self.memory_ops if _only_reads(o)}
+        read = {self.base_of(o) for o in self.memory_ops if only_reads(o)}
         both = written & read
         found = set()
         for o in self.memory_ops:
             base = self.base_of(o)
-            others = written if _only_reads(o) else read
+            others = written if only_reads(o) else read
             if base in both or (base is None and others) or None in others:
                 found.add(o)
         return frozenset(found)
-
-    def unwritten_loop(self, o: Op) -> Op | None:
-        """The innermost loop around a load, where nothing in it may write what the load reads, or orders
-        memory: the load may move ahead within each run of that loop, whatever stands around it.  None where
-        there is no loop, or something does."""
-        loop = next(iter(self.structure.loops(o)), None)
-        return loop if loop is not None and self._leaves(loop, o) else None
-
-    def _leaves(self, loop: Op, o: Op) -> bool:
-        """Does a loop leave alone what load o reads?"""
-        base = None if self.func.attrs.get("overlap") else self.base_of(o)
-        return not o.attrs.get("volatile") and not any(
-            orders_memory(x)
-            or (writes_memory(x) and (base is None or self.base_of(x) in (base, None)))
-            for x in loop.all_ops
-        )
-
-    def ordered(self) -> set[Op]:
-        """Before which ops the program's threads meet, so that its accesses to global memory stay in order:
-        before what may load what others stored, or store what others load or store.  For loads in loops that
-        leave their memory alone that is once, before the outermost such loop.  (What programs leave for each
-        other in workspaces their tickets order, within a program as well.)"""
-        found = set()
-        for o in self.aliased | self.overwriting():
-            at = o
-            if _only_reads(o):
-                for loop in takewhile(lambda x: self._leaves(x, o), self.structure.loops(o)):  # noqa: B023
-                    at = loop
-            if not self.in_workspace(o):
-                found.add(at)
-        return found
 
     @cached_property
     def first_workspace(self) -> int:
@@ -261,45 +228,6 @@ class Accesses:
     def in_workspace(self, o: Op) -> bool:
         """Does an access reach memory of the kernel's own?  At these levels: split_last_wave's."""
         return _touches(o) and (self.base_of(o) or 0) >= self.first_workspace
-
-    def overwriting(self) -> set[Op]:
-        """Stores to what an earlier store, or one in the same loop, may have written: other threads may have
-        done that."""
-        stores = [(o, self.base(o.operands[0])) for o in self.memory_ops if o.stores]
-        return {
-            o
-            for i, (o, base) in enumerate(stores)
-            for j, (x, other) in enumerate(stores)
-            if x is not o
-            and (None in (base, other) or base == other)
-            and (j < i or {*self.structure.loops(o)} & {*self.structure.loops(x)})
-            and not self._apart(o, x)
-        }
-
-    def announcing(self) -> set[Op]:
-        """Atomics that may tell somebody, in this launch or not, that the program's stores are done: of one
-        number, with release order, after a store (or an atomic on a tile, which all threads do as well) or
-        in a loop with one.
-
-        All threads' stores come before them, those of TMA as well: a barrier and the fence of the thread that
-        does the atomic order them for others (PTX ISA, "Causality order": barriers synchronise, and base
-        causality order is transitive)."""
-        stores = [
-            o
-            for o in self.structure.ops
-            if o.stores or (o.kind is tile.atomic and isinstance(o.operands[0].type, Tile))
-        ]
-        place = {o: i for i, o in enumerate(self.structure.ops)}
-        found = set()
-        for o in self.structure.ops:
-            if o.kind is not tile.atomic or isinstance(o.operands[0].type, Tile):
-                continue
-            if o.attrs.get("sem", "relaxed") in ("relaxed", "acquire"):
-                continue
-            around = set(self.structure.loops(o))
-            if any(place[s] < place[o] or around & set(self.structure.loops(s)) for s in stores):
-                found.add(o)
-        return found
 
     def rewrites(self, o: Op) -> bool:
         """May the place that a store writes be written again, by another iteration or another op?
@@ -311,7 +239,7 @@ class Accesses:
         base = self.base(o.operands[0])
         others = [x for x in self.memory_ops if x is not o and writes_memory(x)]
         return any(
-            self.base(x.operands[0]) in (base, None) and not self._apart(o, x) for x in others
+            self.base(x.operands[0]) in (base, None) and not self.apart(o, x) for x in others
         )
 
     def _repeats(self, o: Op) -> bool:
@@ -326,7 +254,7 @@ class Accesses:
         found = backward_slice([v], self._sources)
         return any(not found.isdisjoint(r.params) for r in loop.regions)
 
-    def _apart(self, x: Op, y: Op) -> bool:
+    def apart(self, x: Op, y: Op) -> bool:
         """Do two store_boxes of one view write boxes that lie a constant distance apart on some axis?"""
         same = x.kind is y.kind is tile.store_box and x.operands[0] is y.operands[0]
         if not same or self.structure.parent[x] is not self.structure.parent[y]:
@@ -363,16 +291,9 @@ def writes_memory(o: Op) -> bool:
     return o.accesses and Effect.WRITE in o.kind.effect
 
 
-def _only_reads(o: Op) -> bool:
+def only_reads(o: Op) -> bool:
+    """Does an op read global memory, and write none?"""
     return o.loads or o.kind in _COPIES
-
-
-def orders_memory(o: Op) -> bool:
-    """May op o by itself order memory, so that no load passes it?"""
-    if o.kind is tile.atomic:
-        return bool(o.attrs.get("sem", "relaxed") != "relaxed")
-    ours = o.kind.family is Family.CHANNEL or o.kind in _HARMLESS
-    return Effect.SYNC in o.kind.effect and not ours
 
 
 def inner_axis(facts: Facts, view: Op | None, rank: int) -> int | None:

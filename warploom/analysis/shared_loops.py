@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from warploom.analysis.access import Accesses
+from warploom.analysis.memory_order import announcing
 from warploom.analysis.scalars import Numbers
 from warploom.analysis.structure import Demand, Structure
 from warploom.errors import Loc
@@ -77,14 +78,14 @@ def _check_order(accesses: Accesses, loop: Op) -> None:
     """Raises NoReductionError where something asks for an order that CTAs don't keep.  What follows the loop
     is done by one of them."""
     structure, aliased = accesses.structure, accesses.aliased
-    numbers, announcing = Numbers(structure, accesses), accesses.announcing()
+    numbers, telling = Numbers(structure, accesses), announcing(accesses)
     top = structure.root.ops
     before = set(top[: top.index(loop)])
     for o in structure.ops:
         outer = structure.within(o, structure.root)
         if numbers.gives(o):
             why = "what it reads from memory there has to be the same number for all CTAs"
-        elif o in announcing:
+        elif o in telling:
             why = "it tells others that stores are done, and one CTA does not know of another's"
         elif outer is not loop and outer not in before:
             continue

@@ -13,6 +13,7 @@ from math import prod
 from warploom.analysis.access import Accesses
 from warploom.analysis.data_split import RefusalError, Split
 from warploom.analysis.matrix_units import preferred
+from warploom.analysis.memory_order import announcing
 from warploom.analysis.scalars import Numbers
 from warploom.analysis.shared_loops import NoReductionError, reduction_of
 from warploom.analysis.structure import Structure, structure_of
@@ -101,9 +102,9 @@ def _parts_of_results(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
     if number is not None:
         why = "what it reads from memory there has to be the same number for all CTAs"
         raise _refused(n, why, number.loc, "use num_ctas=1: numbers cross tasks, not yet CTAs")
-    announcing = accesses.announcing()
-    if announcing:
-        at = next(o for o in structure.ops if o in announcing)
+    telling = announcing(accesses)
+    if telling:
+        at = next(o for o in structure.ops if o in telling)
         why = "it tells others that stores are done, and one CTA does not know of another's"
         raise _refused(n, why, at.loc, "use num_ctas=1")
     _, rows, columns, _ = tile.dot_sizes(dots[0])

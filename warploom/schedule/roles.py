@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from warploom.analysis.memory_order import unwritten_loop
 from warploom.analysis.scalars import Numbers, is_on_numbers
 from warploom.analysis.structure import Demand
 from warploom.errors import CompileError, Loc
@@ -151,7 +152,7 @@ class _Assigner:
         why = self.why_not_movable(o)
         if why is None:
             why = self.written_through(o)
-            if why and self.context.accesses.unwritten_loop(o) is not None:
+            if why and unwritten_loop(self.context.accesses, o) is not None:
                 self.in_runs.add(o)
         if why and self.is_brought(o):
             self.small[o] = why

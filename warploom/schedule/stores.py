@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+from warploom.analysis.memory_order import announcing
 from warploom.ir.core import Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import dtype_of, shape_of
@@ -244,7 +245,7 @@ class Stores:
             return f"{replicas} groups have more stores than the producer's warp group has warps"
         if self.context.knobs.num_ctas > 1:
             return "not yet in clusters"
-        if self.context.accesses.announcing():
+        if announcing(self.context.accesses):
             return "an atomic tells others that they are done"
         if counted:
             return "its control flow follows numbers that it would have to be told"

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.matrix_units import doing
+from warploom.analysis.memory_order import announcing, ordered
 from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir import build
@@ -57,8 +58,8 @@ class _Partition:
     def __post_init__(self) -> None:
         self.structure = structure_of(self.func)
         self.accesses = Accesses(self.func, self.target)
-        self.ordered = self.accesses.ordered()
-        self.announcing = self.accesses.announcing()
+        self.ordered = ordered(self.accesses)
+        self.announcing = announcing(self.accesses)
         # Whoever is told to load what is also stored does: that says between which stores.
         aliased = self.accesses.aliased
         self.demand = Demand.assigned(
