@@ -102,11 +102,16 @@ def fills(o: Op) -> bool:
     return any(x.kind is smem.cp_async for x in o.all_ops)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("kernel", [by_pointers, by_descriptors])
-def test_a_product_reads_what_an_earlier_tile_stored(kernel: Any) -> None:
-    sizes = [(64, 128, 96), (64, 64, 128), (64, 64, 64)]
-    compiled = kernel.compile_for(*Chain(sizes).args, grid=(1,), **META)
+def test_a_product_reads_what_an_earlier_tile_stored(kernel: Any, groups: int) -> None:
+    """With two groups also what the other one stored: both meet before their loads."""
+    m = 64 * groups
+    sizes = [(m, 128, 96), (m, 64, 128), (m, 64, 64)]
+    meta = META | {"BM": m, "num_warps": 4 * groups}
+    compiled = kernel.compile_for(*Chain(sizes).args, grid=(1,), **meta)
     assert compiled.plan.rings and [n for _, n in compiled.schedule.prefetched] == [2]
+    assert compiled.schedule.split.count == groups
     for order in ("", *default_orders(ORDERS)):
         chain = Chain(sizes)
         if order:

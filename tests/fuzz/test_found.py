@@ -225,12 +225,16 @@ def in_place(a, b, c, k, HOW: tl.constexpr):
     ("how", "groups"), [("plain", 2), ("added", 2), ("doubled", 1), ("cleared", 1)]
 )
 def test_groups_that_share_a_tile_keep_to_their_rows(how: str, groups: int) -> None:
-    """Two groups keep no order: where one stores what the other loads or stores, the tile is not split."""
+    """Two groups keep no order: where one stores what the other loads or stores, the tile is not split.  In
+    a uniform kernel they meet before they do."""
     c = filled(ints(128, 32), np.float32)
     args = [filled(ints(128, 64), np.float16), filled(ints(64, 32), np.float16), c, 64]
     meta = {"HOW": how, "num_consumer_groups": 2}
     compiled, _ = road.check_equal(in_place, args, 1, meta, ("late",), levels=True)
     assert compiled.schedule.split.count == groups
+    meta = {"HOW": how, "num_consumer_groups": 0, "num_warps": 8}
+    compiled, _ = road.check_equal(in_place, args, 1, meta, levels=True)
+    assert compiled.schedule.split.count == 2
 
 
 @wl.jit

@@ -171,11 +171,12 @@ class Split:
 
     # ---- memory that replicas share
 
-    def out_of_order(self, accesses: Iterable[tuple[Op, object]]) -> Op | None:
+    def out_of_order(self, accesses: Iterable[tuple[Op, object]], meet: bool) -> Op | None:
         """An access to what another replica writes: they keep no order.  None where each replica accesses
         its own part alone.
 
-        accesses: those of the replicated task's, each with what tells the memory that it reaches."""
+        accesses: those of the replicated task's, each with what tells the memory that it reaches.  meet: do
+        all replicas meet before a load or store that has to stay in order (`memory_order.ordered`)?"""
         reached: dict[object, list[Op]] = {}
         for o, base in accesses if self.count > 1 else ():
             if self.mine(o) and not any(v in self.items for v in o.results):
@@ -183,6 +184,8 @@ class Split:
         for ops in reached.values():
             writes = [o for o in ops if o in self.effects and Effect.WRITE in o.kind.effect]
             if not writes or len(ops) == 1 or all(o.kind is tile.atomic for o in ops):
+                continue
+            if meet and all(o.loads or o.stores for o in ops):
                 continue
             axis = self.effects[writes[0]]
             if axis is None and len(writes) == len(ops):

@@ -237,7 +237,8 @@ class ConsumerPartition:
         split = self._split(items, axis, count)
         if isinstance(split, RefusalError):
             return f"{split.op.id}: {split}"
-        apart = split.out_of_order(self.context.accesses.reached())
+        meet = not self.roles.specialized  # tasks of their own are not to wait for each other
+        apart = split.out_of_order(self.context.accesses.reached(), meet)
         if apart is not None:
             return f"{apart.id} accesses what another group writes, and groups keep no order"
         for o in self.context.dots:

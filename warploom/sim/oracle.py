@@ -2,7 +2,8 @@
 
 Programs run one after the other, each op whole.  At TASK and CHANNEL an op of a replicated task is run
 once a replica: `func.attrs["replicas"]` ({task name: n}) says how often; the program is run through for
-each replica index in turn, and an op with effects only by the replicas that its tasks have.  At CHANNEL
+each replica index, and an op with effects only by the replicas that its tasks have.  The replicas' runs take
+turns at accesses to global memory, which are in the program's order in all of them.  At CHANNEL
 the rings are checked: slots and phases come in order, nothing is taken before it was committed, nothing
 overwritten before every consumer released it.
 """
@@ -12,9 +13,10 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import cluster, control, task, tile
 from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of, pointee_of
 from warploom.sim.evaluate import PURE, entering
+from warploom.sim.lockstep import in_step
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
@@ -57,13 +60,14 @@ def run(
         sent: dict[tuple[Op, int], list[Any]] = {}
         for rank in reversed(range(math.prod(cluster.cluster_of(func)))):
             shared = _ProgramState(rank, sent)
-            for replica in range(rounds):
-                program = _Program(
+            programs = [
+                _Program(
                     consumers, offsets, divisions, memory, dict(params), (x, y, z), sizes, replica,
                     replicas, shared, max_trips,
-                )  # fmt: skip
-                with np.errstate(all="ignore"):
-                    program.region(func.body)
+                )
+                for replica in range(rounds)
+            ]  # fmt: skip
+            in_step([partial(p.whole, func.body) for p in programs])
 
 
 @dataclass
@@ -73,12 +77,13 @@ class _ProgramState:
 
     rank: int
     sent: dict[tuple[Op, int], list[Any]]
-    numbers: defaultdict[Op, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
+    numbers: defaultdict[Op, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    read: Counter[tuple[Op, int]] = field(default_factory=Counter)
 
-    def again(self, o: Op) -> Any:
-        """The next of them by an op, for a later run."""
-        self.numbers[o].rotate(-1)
-        return self.numbers[o][-1]
+    def again(self, o: Op, replica: int) -> Any:
+        """The next of them by an op, for another replica."""
+        self.read[o, replica] += 1
+        return self.numbers[o][self.read[o, replica] - 1]
 
 
 @dataclass
@@ -190,7 +195,14 @@ class _Program:
     replicas: Mapping[str, int]
     shared: _ProgramState
     max_trips: int
+    stop: Callable[[], None] = lambda: None  # before an access to global memory
     trips: int = 0  # of all `for`s so far
+
+    def whole(self, body: Region, stop: Callable[[], None]) -> None:
+        """Runs the program, and `stop` before each access to global memory."""
+        self.stop = stop
+        with np.errstate(all="ignore"):
+            self.region(body)
 
     def region(self, region: Region) -> tuple[Any, ...]:
         """Runs a region whose parameters are already bound; gives what it yields."""
@@ -208,6 +220,8 @@ class _Program:
             handler = _EFFECTS.get(o.kind)
             if handler is None:
                 raise InternalError(f"the oracle has no meaning for {o.kind.name}")
+            if o.accesses or o.kind is task.produce:
+                self.stop()
             run = self.divisions.step(o, self.offsets.narrowed(o, handler, first=2))
             out = run(self, o, *[env[v] for v in o.operands])
         if len(o.results) == 1:
@@ -224,7 +238,7 @@ class _Program:
         a number, replica 0's run asks, and the later ones get the same."""
         is_atomic = o.kind is tile.atomic and not isinstance(o.result.type, Tile)
         if not self.acts(o) or (is_atomic and self.replica):
-            return self.shared.again(o)
+            return self.shared.again(o, self.replica)
         found = ask()
         if is_atomic or max((self.replicas.get(t, 1) for t in o.tasks), default=1) == 1:
             self.shared.numbers[o].append(found)
