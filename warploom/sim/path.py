@@ -104,7 +104,7 @@ class _Predictor(Outline):
         super().__init__(func, func.target.cost, watched=watched)
         self._of_region: dict[Region, tuple[Line, ...]] = {}
         self._loops: dict[Any, _Loop] = {}
-        self._steps_told: dict[Any, Any] = {}  # equal ones are one
+        self._known_steps: dict[Any, Any] = {}  # equal ones are one
         self._numbers: dict[tuple[Any, ...], int] = {}  # of what loops told
         self.begin()
 
@@ -119,14 +119,14 @@ class _Predictor(Outline):
     @cached_property
     def is_telling(self) -> bool:
         """Does what an agent does follow from nothing but numbers that are known?"""
-        told = (o for o in self.ops if _is_told(o))
+        predicted = (o for o in self.ops if _is_predicted(o))
         places = {o.operands[0].type for o in self.ops if o.kind in _ON_PLACES}
         sizes = {(t.dtype.bytes, math.prod(t.shape)) for t in places if isinstance(t, Shared)}
         if any(n != 1 for _, n in sizes) or len(sizes) > 1:
             return False  # one may overwrite a part of another
         if self.is_guessing and len(self.phases) > 1:
             return False  # agents of the next phase would come too early
-        return not any(isinstance(v.type, Scalar | Pointer) for o in told for v in o.results)
+        return not any(isinstance(v.type, Scalar | Pointer) for o in predicted for v in o.results)
 
     @cached_property
     def is_guessing(self) -> bool:
@@ -155,7 +155,7 @@ class _Predictor(Outline):
             for o in self.ops
             if o.kind not in PURE and o.kind not in _FOR_OTHERS and does(o)
             for v in (o.operands if _hands_on(o) else asked_without_data(o))
-            if not _is_told(o) or isinstance(v.type, Scalar)
+            if not _is_predicted(o) or isinstance(v.type, Scalar)
         ]
         roots += [o.regions[0].yielded[0] for o in self.ops if o.kind is control.while_]
         return backward_slice(roots, sources(self.func.body), lambda v: isinstance(v.type, Tile))
@@ -171,9 +171,8 @@ class _Predictor(Outline):
 
     @cached_property
     def given(self) -> dict[Value, Any]:
-        left = (o for o in self.ops if _is_told(o) and o not in self._chosen)
-        told = (v for o in left for v in o.results)
-        return super().given | dict.fromkeys(told)
+        left = (o for o in self.ops if _is_predicted(o) and o not in self._chosen)
+        return super().given | dict.fromkeys(v for o in left for v in o.results)
 
     def lines(
         self, region: Region, is_skeleton: bool = False, has_data: bool = False
@@ -181,21 +180,21 @@ class _Predictor(Outline):
         """The ops that are told, in one line after the others."""
         if region not in self._of_region:
             every = super().lines(region, is_skeleton)
-            told = [line.op for line in every if _is_told(line.op) or _hands_on(line.op)]
+            predicted = [line.op for line in every if _is_predicted(line.op) or _hands_on(line.op)]
             asked = [
                 v
-                for o in told
+                for o in predicted
                 if not _hands_on(o)
                 for v in asked_without_data(o)
                 if isinstance(v.type, Scalar)
             ]
             lines = tuple(
-                line for line in every if not _is_told(line.op) or line.op in self._chosen
+                line for line in every if not _is_predicted(line.op) or line.op in self._chosen
             )
-            if told:
-                tell = partial(self._tell, region, len(told), len(asked))
+            if predicted:
+                tell = partial(self._tell, region, len(predicted), len(asked))
                 lines += (
-                    Line(told[-1], tell, False, tuple(dict.fromkeys(asked)), (), (), "", 0.0),
+                    Line(predicted[-1], tell, False, tuple(dict.fromkeys(asked)), (), (), "", 0.0),
                 )
             self._of_region[region] = lines
         return self._of_region[region]
@@ -253,7 +252,7 @@ class _Predictor(Outline):
         self, what: Op | Region, events: int, asked: int, a: Agent, o: Op, *numbers: Any
     ) -> None:
         step = what, *numbers
-        self.path.append(self._steps_told.setdefault(step, step))
+        self.path.append(self._known_steps.setdefault(step, step))
         self.length += events + asked
         self.work += events + asked
         self.events += events
@@ -268,9 +267,9 @@ class _Predictor(Outline):
             length, events = self.length, self.events
             self.path, report.trips, report.outcomes = [], {}, {}
             results = yield from whole()
-            told = self._numbers.setdefault(tuple(self.path), len(self._numbers))
+            number = self._numbers.setdefault(tuple(self.path), len(self._numbers))
             self._loops[key] = _Loop(
-                told, self.length - length, self.events - events, results, report.trips,
+                number, self.length - length, self.events - events, results, report.trips,
                 report.outcomes,
             )  # fmt: skip
             self.path, report.trips, report.outcomes = path, trips, outcomes
@@ -306,7 +305,7 @@ class _Predictor(Outline):
         return tuple(filter(_is_kept, outside))
 
 
-def _is_told(o: Op) -> bool:
+def _is_predicted(o: Op) -> bool:
     """Is it told, instead of done?"""
     return not _hands_on(o) and not (
         o.kind in PURE or o.kind in _NUMBERS or o.kind in _BRANCHES or o.kind is tile.load

@@ -2,8 +2,8 @@
 
 Order: before expand_pipeline.  Which loops says the schedule (`Schedule.hoisted_operands`, ids), where the
 registers suffice.
-Changes: attention by instructions that read registers: a fifth of its loads from shared memory (Q's, of 32
-rows a warp and heads of 64).
+Changes: 3 families: attention, decoding, serving, by instructions that read registers: a fifth of their loads
+from shared memory (Q's, of 32 rows a warp and heads of 64); attention's backward passes of others.
 
 before:  for … {                              after:  %q = shared_load(%q_slot)
              %q = shared_load(%q_slot)                for … {
