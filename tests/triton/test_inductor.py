@@ -242,6 +242,21 @@ def test_a_workspace_of_bytes_is_an_array_of_its_own() -> None:
 
 
 @triton.jit
+def looked_back(x_ptr: Any, ws_ptr: Any) -> None:
+    """As a split scan waits for the program before it."""
+    flag = tl.full([], 0, tl.int32)
+    while flag == 0:
+        flag = tl.atomic_add(ws_ptr + tl.program_id(0), 0, sem="relaxed")
+    tl.store(x_ptr + tl.program_id(0), flag)
+
+
+def test_who_waits_reads_in_the_scope_of_the_gpu() -> None:
+    """A volatile load is one of the whole system."""
+    made = looked_back.compile({"x_ptr": "*i32", "ws_ptr": "*i32"})
+    assert "load_relaxed32(" in made.cuda and "volatile*" not in made.cuda
+
+
+@triton.jit
 def normalized(x_ptr: Any, o_ptr: Any, n: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """As the rows of a layer norm that are read twice."""
     x_ptr, o_ptr = x_ptr + tl.program_id(0) * n, o_ptr + tl.program_id(0) * n

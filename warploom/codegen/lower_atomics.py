@@ -38,8 +38,8 @@ def _atomic_text(
 ) -> str:
     """compared: what cas compares memory with.  acquires: a load does.  Which there are:
     passes/warp/order_atomics.py."""
-    if acquires:
-        bits = f"load_acquire{elem.bits}({pointer})"
+    if fn == "load" and elem.bits in (32, 64):
+        bits = f"load_{'acquire' if acquires else 'relaxed'}{elem.bits}({pointer})"
         if elem.is_float:
             return f"float_of({bits})" if elem.bits == 32 else f"__longlong_as_double((i64){bits})"
         return f"({c_type(elem)}){bits}"

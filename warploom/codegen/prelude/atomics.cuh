@@ -8,6 +8,11 @@ DEV u32 load_acquire32(const void* p) { u32 v; asm volatile("ld.acquire.gpu.glob
 
 DEV u64 load_acquire64(const void* p) { u64 v; asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
 
+// What others wrote, by the GPU's own scope: a volatile load is one of the whole system.
+DEV u32 load_relaxed32(const void* p) { u32 v; asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+
+DEV u64 load_relaxed64(const void* p) { u64 v; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
+
 // What an atomic with an order has before and behind it (PTX ISA, "membar/fence").
 DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
