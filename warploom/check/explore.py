@@ -187,7 +187,6 @@ class _Frame:
 def explore(
     run: Simulation,
     max_states: int = MAX_STATES,
-    more: int = MORE,
     max_steps: int | None = None,
 ) -> Exploration:
     """Runs a program (see `simulation`; confluent=False) in every order of events that makes a difference.
@@ -211,7 +210,7 @@ def explore(
         frames.append(_Frame(options, chosen, asleep, {chosen}))
         return chosen
 
-    after_failure = more
+    after_failure = MORE
     while True:
         repeated = len(frames)
         guide = Guided([f.chosen for f in frames], choose)
