@@ -11,7 +11,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from warploom.ir.core import walk
-from warploom.ir.ops import control, task, tile
+from warploom.ir.ops import control, smem, task, tile
 from warploom.runtime.compiled import CompiledKernel
 from warploom.schedule.prefetch import BUDGET
 
@@ -239,3 +239,40 @@ def test_no_step_is_not_one() -> None:
     args = [x, road.filled(np.full(64, 3), np.int32), road.filled(np.array([0]), np.int32), 0]
     compiled = road.compile_for(centred_rows, args, 1, {"BLOCK": 64})
     assert not compiled.request.launch.short
+
+
+@wl.jit
+def in_place(x_ptr: Any, rows: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    """Twice all rows less a number made of their largest elements."""
+    at = tl.arange(0, BLOCK)
+    for _ in range(2):
+        most = 0
+        for row in tl.range(0, rows, num_stages=2):
+            x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=-(2**30))
+            most = most * 2 + tl.max(x, axis=0)
+        for row in tl.range(0, rows, num_stages=2):
+            places = x_ptr + row * columns + (BLOCK - 1 - at)
+            x = tl.load(places, mask=BLOCK - 1 - at < columns)
+            tl.store(places, x - most, mask=BLOCK - 1 - at < columns)
+
+
+@pytest.mark.filterwarnings("ignore::warploom.errors.WarploomWarning")
+def test_loads_run_ahead_where_their_loop_stores_nothing() -> None:
+    """The loop that changes the array keeps its order; the other one begins after a barrier."""
+    x = road.filled(np.arange(6 * 40) % 7, np.int32).reshape(6, 40)
+    args = [x, 6, 40]
+    compiled, after = road.check_equal(in_place, args, 1, {"BLOCK": 64, "num_warps": 2})
+    wanted = x.copy()
+    for _ in range(2):
+        most = 0
+        for row in wanted:
+            most = most * 2 + row.max()
+        wanted -= most
+    np.testing.assert_array_equal(after[0], wanted)
+    (plan,) = compiled.schedule.pipelines
+    (loop,) = (o for o in walk(compiled.lowered.tile.body) if o.id == plan.loop)
+    assert not any(o.stores for o in loop.all_ops)
+    outer = next(o for o in walk(compiled.lowered.placed.body) if o.kind is control.for_)
+    ops = outer.regions[0].ops
+    sync = next(i for i, o in enumerate(ops) if o.kind is smem.group_sync)
+    assert sync < min(i for i, o in enumerate(ops) if any(x.loads for x in o.all_ops))

@@ -111,7 +111,8 @@ def _only_loads(loop: Op) -> bool:
 def _movable(context: Context, o: Op, loop: Op) -> bool:
     """May load o be issued iterations ahead: is its place computed from the loop's index alone, and its
     memory not written?"""
-    mine = _passes(context, o) and (isinstance(o.result.type, Tile) or multiplies(loop))
+    passes = o.loads and not o.attrs.get("volatile") and not context.overtakes(o)
+    mine = passes and (isinstance(o.result.type, Tile) or multiplies(loop))
     return mine and place_of(loop.regions[0], o.operands) is not None
 
 

@@ -9,7 +9,7 @@ as another thread may have stored what this one loads or stores.  Where all acce
 one size, in one layout, and begin a multiple of that size apart, an element is the same thread's in all of
 them: program order is enough.  Nor is a second barrier needed before a load where nothing was stored since
 the last one, or before a store where the array was neither loaded nor stored since.  Stores of one element
-each are one thread's, in its order.  A barrier before a loop of loads stays, unless nothing was touched.
+each are one thread's, in its order.  A barrier before a loop of loads is not for one of them alone: it stays.
 
     before:  group_sync() {scope="task", memory=true}
              %x = load_box(%v, %i)

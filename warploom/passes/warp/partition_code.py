@@ -292,6 +292,8 @@ class _Writer:
                 select.wait_stores(b, read=False)
             # Groups that take tiles in turn announce each its own.
             smem.group_sync(b, scope="replica" if self.shared.schedule.ping_pong_loop else "task")
+        elif o in self.shared.ordered and o.regions:  # not for what follows at once alone: it stays
+            smem.group_sync(b, scope="task")
         elif o in self.shared.ordered:
             smem.group_sync(b, scope="task", memory=True)
 
