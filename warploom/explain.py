@@ -156,8 +156,8 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
     no_box: dict[str, list[str]] = {}  # what recover_boxes found in the way, by op
     for subject, why in func.attrs.get("access_notes", ()):
         no_box.setdefault(subject, []).append(why)
-    told = " ".join(f"{r.decision} {r.because}" for r in schedule.reasons)
-    named = set(_ID.findall(told))
+    texts = " ".join(f"{r.decision} {r.because}" for r in schedule.reasons)
+    named = set(_ID.findall(texts))
     order = [t.name for t in schedule.tasks]
     for o in walk(func.body):
         entry = at(o.loc)

@@ -10,7 +10,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.unit.codegen_kernels import kernel, placed
-from warploom.analysis.occupancy import OpenOccupancy, open_occupancy, told_ctas
+from warploom.analysis.occupancy import OpenOccupancy, given_ctas, open_occupancy
 from warploom.codegen.emit import emit
 from warploom.runtime.build import (
     BESIDE,
@@ -208,7 +208,7 @@ def test_a_kernel_is_built_for_what_its_registers_allow() -> None:
 
 def test_what_is_told_is_not_asked() -> None:
     func = placed(kernel("%p: ptr<f32>", "  %x = const() {value=0, dtype=i32}"))
-    assert told_ctas(func, SM_90A) is None and open_occupancy(func, SM_90A)
+    assert given_ctas(func, SM_90A) is None and open_occupancy(func, SM_90A)
     for attrs in ({"ctas_per_sm": 3}, {"shared_bytes": 200 * 1024}):
         told = func.with_(attrs={**func.attrs, **attrs})
         assert open_occupancy(told, SM_90A) is None
@@ -217,7 +217,7 @@ def test_what_is_told_is_not_asked() -> None:
     phase = func.body.ops[-2]
     trading = phase.with_(attrs={**phase.attrs, "registers": (168,)})
     body = replace(func.body, ops=(*func.body.ops[:-2], trading, func.body.ops[-1]))
-    assert told_ctas(func.with_(body=body), SM_90A) == 1
+    assert given_ctas(func.with_(body=body), SM_90A) == 1
 
 
 def test_headroom_for_tasks_that_there_are() -> None:

@@ -73,9 +73,9 @@ class Accesses:
     def _alignments(self, view: Op) -> tuple[int, ...]:
         """Powers of two dividing the base (bytes) and each stride (elements)."""
         rank = len(view.operands) // 2
-        told = tuple(view.attrs.get("divisible", ())) or (1,) * (rank + 1)
+        divisors = tuple(view.attrs.get("divisible", ())) or (1,) * (rank + 1)
         values = (view.operands[0], *view.operands[1 + rank :])
-        return tuple(max(n, self.facts.divisor(v)) for n, v in zip(told, values, strict=True))
+        return tuple(max(n, self.facts.divisor(v)) for n, v in zip(divisors, values, strict=True))
 
     def why_not_tma(self, o: Op, shape: tuple[int, ...]) -> str | None:
         """None where TMA may move boxes of `shape` for the load_box or store_box o, else the fact
@@ -106,8 +106,8 @@ class Accesses:
         if o.kind is tile.store_box:
             extent = view.operands[1 + len(strides) - len(shape) + inner]
             # contiguous rows end where the next one starts: the same value, known as a stride
-            told = zip(view.operands[1 + len(strides) :], strides, strict=True)
-            known = max([self.facts.divisor(extent), *(n for v, n in told if v is extent)])
+            pairs = zip(view.operands[1 + len(strides) :], strides, strict=True)
+            known = max([self.facts.divisor(extent), *(n for v, n in pairs if v is extent)])
             bytes_known = known * dtype.bytes
             if (self.facts.constant(extent) or 0) < tile.UNBOUNDED and bytes_known % 16:
                 return (

@@ -25,8 +25,8 @@ def run_of(facts: Facts, o: Op) -> tuple[int, int] | None:
     """(axis, n): groups of n > 1 elements that a load or store by pointers may move at once."""
     if o.attrs.get("volatile"):
         return None
-    if told := o.attrs.get("run"):
-        axis, n = told
+    if run := o.attrs.get("run"):
+        axis, n = run
         return axis, n
     return groups(facts, o.operands[0], o.operands[1 if o.kind is tile.load else 2 :][:1])
 

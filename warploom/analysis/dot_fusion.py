@@ -82,8 +82,8 @@ class _Search:
                 break
             groups = sound
         joined = {o for g in groups for o in g}
-        told = tuple((o, why) for o, why in self.refused.items() if o not in joined)
-        return Joins(tuple(groups), told)
+        refused = tuple((o, why) for o, why in self.refused.items() if o not in joined)
+        return Joins(tuple(groups), refused)
 
     def too_wide(self, each: int) -> str:
         if not each:

@@ -25,14 +25,14 @@ class OpenOccupancy:
     held: int = 0
 
 
-def told_ctas(func: Func, target: Target) -> int | None:
+def given_ctas(func: Func, target: Target) -> int | None:
     """The CTAs of a multiprocessor that the function is made for, at PLACED; None where that is left open.
 
     A CTA has the multiprocessor to itself where it fills its shared memory, or where its tasks trade
     registers, which need to know how many there are."""
-    told: int | None = func.attrs.get("ctas_per_sm")
-    if told is not None:
-        return told
+    asked: int | None = func.attrs.get("ctas_per_sm")
+    if asked is not None:
+        return asked
     fills = 2 * func.attrs["shared_bytes"] > target.shared_bytes
     trades = any(
         o.kind is regs.setmaxnreg or (o.kind is task.tasks and any(o.attrs["registers"]))
@@ -43,7 +43,7 @@ def told_ctas(func: Func, target: Target) -> int | None:
 
 def open_occupancy(func: Func, target: Target) -> OpenOccupancy | None:
     """What to ask ptxas of a function at PLACED; None where it is told."""
-    if told_ctas(func, target) is not None:
+    if given_ctas(func, target) is not None:
         return None
     dots = any(o.kind in mma.PRODUCTS for o in walk(func.body))
     loops = [o.regions[0] for o in walk(func.body) if o.kind in control.LOOPS]

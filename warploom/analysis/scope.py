@@ -50,23 +50,23 @@ class Scope:
     def _region(self, region: Region, around: Orders, entered: tuple[Order, ...]) -> None:
         """Notes what stands in a region, which runs where `entered` holds."""
         own = {*region.params, *(v for o in region.ops for v in o.results)}
-        told: list[Order] = []
+        stated: list[Order] = []
         for o in region.ops:
             self.block[o] = region
             if o.kind is control.assume:
-                told += self._orders(o.operands[0], True)
+                stated += self._orders(o.operands[0], True)
                 self._divides(o.operands[0], own)
             elif o.kind is task.tasks:  # all of them run: what one promises holds before it, too
                 promises = (p for r in o.regions for p in r.ops if p.kind is control.assume)
                 orders = (x for p in promises for x in self._orders(p.operands[0], True))
-                told += (x for x in orders if {x.low, x.high} <= own)
+                stated += (x for x in orders if {x.low, x.high} <= own)
             elif o.kind is tile.multiple_of and o.operands[0] in own:
                 self.promised[o.operands[0]] = tuple(map(power_of_two, o.attrs["by"]))
-        for order in told:
+        for order in stated:
             for v in {order.low, order.high} & own:
                 self.assumed[v] = (*self.assumed.get(v, ()), order)
         here = around
-        for order in (*entered, *told):
+        for order in (*entered, *stated):
             here = dict(here) if here is around else here
             for v in (order.low, order.high):
                 here[v] = (*here.get(v, ()), order)

@@ -247,11 +247,11 @@ class Coverage:
     def _flip_all(self, pending: Sequence[Condition]) -> None:
         """Flips each condition within its share of the steps; then of what others left of theirs."""
         runs, before, was_cut = self.runs, -1, self.search.is_cut
-        end, told = runs.taken + MOST_STEPS, runs.path_steps + MOST_STEPS
-        while pending and before < runs.taken < end and runs.path_steps < told:
+        end, path_end = runs.taken + MOST_STEPS, runs.path_steps + MOST_STEPS
+        while pending and before < runs.taken < end and runs.path_steps < path_end:
             before, cut = runs.taken, list[Condition]()
             for i, condition in enumerate(pending):
-                left = max(0, min(end - runs.taken, told - runs.path_steps))
+                left = max(0, min(end - runs.taken, path_end - runs.path_steps))
                 self.search.begin(left // (len(pending) - i))
                 self._flip(condition)
                 if self.report.failures:

@@ -93,10 +93,10 @@ def collect(
     """The accesses of a function in program order.  known: values of arguments of this launch; grid: its
     programs along each axis."""
     facts = dict(zip(func.params, func.facts, strict=True))
-    told = {v: f.value for v, f in facts.items() if f.value is not None}
+    fixed = {v: f.value for v, f in facts.items() if f.value is not None}
     terms = Terms(PATIENCE if grid is not None else 1)
     terms.divisors = {v: f.divisible for v, f in facts.items()}
-    values = Values(func, terms, {**told, **(known or {})}, grid)
+    values = Values(func, terms, {**fixed, **(known or {})}, grid)
     collector = _Collector(Collected(func, terms, values))
     collector.run()
     return collector.found

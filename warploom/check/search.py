@@ -54,8 +54,8 @@ class Search:
 
     def is_over(self) -> bool:
         """Has a search taken as many steps as it may?"""
-        steps, told = self._end
-        is_over = self.runs.taken > steps or self.runs.path_steps > told
+        steps, path_steps = self._end
+        is_over = self.runs.taken > steps or self.runs.path_steps > path_steps
         self.is_cut |= is_over
         return is_over
 

@@ -55,14 +55,14 @@ def add_arguments(
     knobs = parser.add_argument_group("knobs", "None: the compiler chooses")
     for knob in dataclasses.fields(Knobs):
         flag, means = "--" + knob.name.replace("_", "-"), knob.metadata["means"]
-        told = f"{means} (default: {knob.default})"
+        text = f"{means} (default: {knob.default})"
         if knob.type == "bool":
             switch = argparse.BooleanOptionalAction
-            knobs.add_argument(flag, action=switch, default=None, help=told)
+            knobs.add_argument(flag, action=switch, default=None, help=text)
         else:
             is_number = "int" in str(knob.type)
             what = "N" if is_number else "VALUE"
-            knobs.add_argument(flag, type=_value, metavar=what, help=told)
+            knobs.add_argument(flag, type=_value, metavar=what, help=text)
 
 
 def _archs(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from warploom.analysis.occupancy import told_ctas
+from warploom.analysis.occupancy import given_ctas
 from warploom.codegen import host
 from warploom.codegen.context import Address, Emitter, TaskFrame
 from warploom.codegen.lower import LOWER
@@ -278,7 +278,7 @@ class _Kernel(Emitter):
 
     def _bounds(self, threads: int) -> str:
         """`maxThreadsPerBlock, minBlocksPerMultiprocessor`; the second one where the function says it."""
-        ctas, constant = told_ctas(self.func, self.target), self.constant("THREADS", threads)
+        ctas, constant = given_ctas(self.func, self.target), self.constant("THREADS", threads)
         return constant if ctas is None else f"{constant}, {ctas}"
 
     def _assemble(self, params: tuple[host.Param, ...]) -> Emitted:

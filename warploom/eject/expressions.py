@@ -351,8 +351,8 @@ def _cast(x: Expressions, o: Op) -> str:
 
 @value(arith.inline_asm, says="asm constraints outputs output pack")
 def _inline_asm(x: Expressions, o: Op) -> str:
-    told = [f"{n}={o.attrs[n]!r}" for n in ("constraints", "outputs", "output", "pack")]
-    return call("inline_asm", repr(o.attrs["asm"]), *map(x.full, o.operands), *told)
+    options = [f"{n}={o.attrs[n]!r}" for n in ("constraints", "outputs", "output", "pack")]
+    return call("inline_asm", repr(o.attrs["asm"]), *map(x.full, o.operands), *options)
 
 
 @value(arith.addptr)

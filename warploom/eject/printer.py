@@ -88,8 +88,8 @@ class _Printer:
         signature = ", ".join(f'"{entry}"' for entry in self.signature)
         lines += ["", *wrapped(f"SIGNATURE = [{signature}]", ""), "", ""]
         lines += [f"class {_camel(self.func.name)}(Script):"]
-        told, *more = (self._arguments(), *self._own_memory())
-        lines += [STEP + line for line in (f'"""{told}', *more)]
+        first, *more = (self._arguments(), *self._own_memory())
+        lines += [STEP + line for line in (f'"""{first}', *more)]
         lines[-1] += '"""'
         lines += [""]
         lines += [STEP + "def __init__(self, grid) -> None:", STEP * 2 + "super().__init__()"]

@@ -154,8 +154,8 @@ def in_registers(
     given = allowed[0] if acc is None else emitter.number(tile_value(acc, "dot"))
     total = total or given
     if total not in allowed or (acc is not None and total != given):
-        told = f"a sum in {total}, of products that sum in {' or '.join(map(str, allowed))}"
-        refuse("dot-dtype", told if acc is None else f"{told}, into {describe(acc)}", "cast it")
+        what = f"a sum in {total}, of products that sum in {' or '.join(map(str, allowed))}"
+        refuse("dot-dtype", what if acc is None else f"{what}, into {describe(acc)}", "cast it")
     if acc is None and len(shapes[0]) == len(shapes[1]) in (2, 3):
         acc = full((*shapes[0][:-1], shapes[1][-1]), 0, total)
     units = [u for u in program().machine.matrix_units if not u.is_async]

@@ -180,15 +180,15 @@ class ScriptStatements(Groups):
             for n, b in self.scope.items()
             if any(n in s and s[n].value is not b.value for s in (then, other))
         }
-        told = [n for n in (FLAG, RESULT) if n in names]
-        names = sorted({*names, *changed} - {*told})
+        special = [n for n in (FLAG, RESULT) if n in names]
+        names = sorted({*names, *changed} - {*special})
         for name in names:  # parts of shared memory can't be carried out of an if
             if any(name in s and _is_static(s[name].value) for s in (then, other)):
                 if name in then and name in other and then[name].value is other[name].value:
                     continue
                 for s in (then, other):
                     s.pop(name, None)
-        super()._join(where, c, arms, [*names, *told])
+        super()._join(where, c, arms, [*names, *special])
         flight = self.program.state.flight
         for v in {*flights[0], *flights[1]}:
             flight[v] = min(f[v] for f in flights if v in f)

@@ -166,7 +166,7 @@ def fields_of(
 ) -> dict[str, Any]:
     """The fields of aggregate_replace(x, …)."""
     if len(args) != 1 or not isinstance(args[0], Aggregate):
-        told = ", ".join(map(describe, args))
-        what = f"aggregate_replace of {told or 'nothing'}"
+        given = ", ".join(map(describe, args))
+        what = f"aggregate_replace of {given or 'nothing'}"
         calls.fail(node, "aggregate", what, "give one aggregate, then the fields by name")
     return {**args[0].as_dict(), **kwargs}

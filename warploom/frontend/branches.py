@@ -172,16 +172,16 @@ class Branches(Comprehensions):
             with self.at(where):
                 merged = self.merge(c, [a.builder for a in arms], values, ["result"])
             return Returned(merged, _loc(ends))
-        told = []
+        special = []
         if any(ends):
-            told = [FLAG, RESULT]
+            special = [FLAG, RESULT]
             for arm, end in zip(arms, ends, strict=True):
                 when = end.when if end is not None else None
                 arm.scope[FLAG] = Binding(when or Const(arm.is_left, i1), self.loc(where))
                 if end is not None:
                     arm.scope[RESULT] = Binding(end.value, end.loc)
-        self._join(where, c, arms, [*sorted(names), *told])
-        if not told:
+        self._join(where, c, arms, [*sorted(names), *special])
+        if not special:
             return None
         flag, result = self.scope.pop(FLAG), self.scope.pop(RESULT, None)
         if result is None:

@@ -198,8 +198,8 @@ class Emitter:
             value = bool(x)
         elif dtype.is_int:
             if isinstance(x, float) and not (isfinite(x) and in_range(int(x), dtype)):
-                told = f"{x} does not fit into {dtype}"
-                refuse("int-range", told, "give a number that the integer holds, or use floats")
+                what = f"{x} does not fit into {dtype}"
+                refuse("int-range", what, "give a number that the integer holds, or use floats")
             value = wrap(int(x), dtype)
         else:
             value = float(x)
@@ -334,9 +334,9 @@ class Emitter:
         is_null = is_literal(other) and other == 0
         is_address = isinstance(other, Value) and d in (i64, u64)
         if not (isinstance(d, Pointer) or is_null or is_address):
-            told = f"{describe(x)} beside {describe(other)}"
+            what = f"{describe(x)} beside {describe(other)}"
             help = "load what it points to; a tensor, also of no axes, is a pointer"
-            refuse("pointer-compare", told, help)
+            refuse("pointer-compare", what, help)
         return self.emit(arith.ptr_to_int, x)
 
     def offset(self, symbol: str, x: Operand, y: Operand) -> Value:

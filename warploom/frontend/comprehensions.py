@@ -99,8 +99,8 @@ class Comprehensions(Expressions):
                     if bounds[2] == 0:
                         refuse("range-step", "a range with step 0", "use a step other than 0")
                     if len(found := range(*bounds)) > MOST_UNROLLED:
-                        told = f"{what} of {len(found):,} iterations"
-                        refuse("unrolled", told, "let the loop run: for i in range(…)")
+                        iterations = f"{what} of {len(found):,} iterations"
+                        refuse("unrolled", iterations, "let the loop run: for i in range(…)")
                 return found
             case Table():
                 return space.keys

@@ -367,8 +367,8 @@ class Func:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What specialization knows, one a parameter: nothing where attrs don't say."""
-        told: tuple[Fact, ...] = self.attrs.get("facts", ())
-        return (*told, *(Fact() for _ in self.params[len(told) :]))
+        given: tuple[Fact, ...] = self.attrs.get("facts", ())
+        return (*given, *(Fact() for _ in self.params[len(given) :]))
 
     @property
     def target(self) -> Target:

@@ -47,8 +47,8 @@ class DType:
                 return DTYPE_PROPERTIES[name](self)
             if name in DTYPE_PREDICATES:
                 return lambda: DTYPE_PREDICATES[name](self)
-            told = vars(self).get("name", "being copied")
-            raise AttributeError(f"the dtype {told} has no attribute {name}")
+            own = vars(self).get("name", "being copied")
+            raise AttributeError(f"the dtype {own} has no attribute {name}")
 
     def __str__(self) -> str:
         return self.name

@@ -437,10 +437,10 @@ def device_of(fields: Iterable[Field], name: str) -> int:
     devices = set(arrays.values())
     if len(devices) <= 1:
         return next(iter(devices), CPU)
-    told = (f"{n} on {'the CPU' if d == CPU else f'device {d}'}" for n, d in arrays.items())
+    places = (f"{n} on {'the CPU' if d == CPU else f'device {d}'}" for n, d in arrays.items())
     raise LaunchError(
         "mixed-devices",
-        f"the arrays of {name} are in different places: {', '.join(told)}",
+        f"the arrays of {name} are in different places: {', '.join(places)}",
         help="move all of them to one device (tensor.cuda())",
     )
 

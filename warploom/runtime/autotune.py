@@ -270,8 +270,8 @@ class Autotuner(Decorated):
         skipped = {str(c.config): c.skipped for c in candidates if c.skipped}
         if not times:
             raise none_runs(self.kernel.fn.__name__, skipped)
-        told = {str(self.configs[i]): ms for i, ms in times.items()}
-        return Verdict(min(times, key=lambda i: times[i]), told, skipped)
+        milliseconds = {str(self.configs[i]): ms for i, ms in times.items()}
+        return Verdict(min(times, key=lambda i: times[i]), milliseconds, skipped)
 
     def make_timer(self, call: Call, device: int) -> Timer:
         """A worker process with copies of the call's arguments."""

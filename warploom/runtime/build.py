@@ -310,8 +310,8 @@ def _least_spills(request: Request, lowered: Lowered, text: _Text) -> tuple[str,
     sources: dict[int | None, str] = {None: text.source}
 
     def again(ctas: int) -> nvrtc.Build:
-        told = {**lowered.placed.attrs, "ctas_per_sm": ctas}
-        sources[ctas] = emit(lowered.placed.with_(attrs=told), request.machine()).source
+        attrs = {**lowered.placed.attrs, "ctas_per_sm": ctas}
+        sources[ctas] = emit(lowered.placed.with_(attrs=attrs), request.machine()).source
         return asked(sources[ctas])
 
     ctas, best = best_occupancy(first, text.asked, request.machine(), again)

@@ -222,12 +222,12 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
     request, lowered = best.request, best.lowered
     resources = replace(best.resources, **search.summary())
     reads = request.reader() if lowered.reads is None else lowered.reads
-    told = (*_unmet_requests(request, lowered), *_resource_warnings(request, lowered, resources))
+    remarks = (*_unmet_requests(request, lowered), *_resource_warnings(request, lowered, resources))
     head = {
         "back": best.back,
         "threads": best.plan.threads,
         "dynamic_shared": best.plan.shared_bytes,
-        "warnings": told,
+        "warnings": remarks,
         "headroom": asdict(request.headroom),
         **search.summary(),
     }
@@ -235,14 +235,14 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
     disk.store("front", asked.key_with(reads), front)
     asked.record(disk, reads)
     return CompiledKernel(
-        request, best.source, best.cubin, best.plan, resources, told, lowered, reads
+        request, best.source, best.cubin, best.plan, resources, remarks, lowered, reads
     )
 
 
 def _unmet_requests(request: Request, lowered: Lowered) -> tuple[str, ...]:
     """Warnings: the choices that go against what was asked, each with the line that is to blame."""
-    told = [r for r in lowered.schedule.reasons if r.warn]
-    if not told:
+    reasons = [r for r in lowered.schedule.reasons if r.warn]
+    if not reasons:
         return ()
     lines = {o.id: o.loc for o in walk(lowered.tile.body) if o.id}
     return tuple(
@@ -254,7 +254,7 @@ def _unmet_requests(request: Request, lowered: Lowered) -> tuple[str, ...]:
             (),
             "ask for what fits, or make it an error with strict=True",
         )
-        for r in told
+        for r in reasons
     )
 
 

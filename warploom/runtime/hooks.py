@@ -88,15 +88,15 @@ def launch_with_hooks(
     for hook in kernel.pre_run_hooks:
         hook(*args, **kwargs)
     name = kernel.fn.__name__
-    told = LazyDict({"name": name, "function": None, "stream": None})
+    data = LazyDict({"name": name, "function": None, "stream": None})
     if kernel.launch_metadata is not None:
         metadata = SimpleNamespace(name=name, **{**_DEFAULTS, **kwargs})
         named = kernel.meta(args, kwargs)
-        told.add(kernel.launch_metadata, (kernel.sizes(grid, args, kwargs), metadata, named))
+        data.add(kernel.launch_metadata, (kernel.sizes(grid, args, kwargs), metadata, named))
     for wrapper in AROUND:
         launch = functools.partial(wrapper, kernel, launch, grid, args, kwargs)
-    ENTER(told)
+    ENTER(data)
     try:
         return launch()
     finally:
-        EXIT(told)
+        EXIT(data)

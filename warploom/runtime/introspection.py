@@ -61,9 +61,9 @@ class Introspection(Kernel):
     @functools.cached_property
     def metadata(self) -> SimpleNamespace:
         """name, shared (bytes a CTA), num_warps (of a CTA), num_stages, num_ctas, target, and the knobs."""
-        told = {"name": self.name, "shared": self.plan.shared_bytes, "hash": self.key}
-        told |= {"num_warps": self.plan.threads // 32, "target": self.request.target}
-        return SimpleNamespace(**{**vars(self.request.knobs), **told})
+        metadata = {"name": self.name, "shared": self.plan.shared_bytes, "hash": self.key}
+        metadata |= {"num_warps": self.plan.threads // 32, "target": self.request.target}
+        return SimpleNamespace(**{**vars(self.request.knobs), **metadata})
 
     def fields_of(self, args: Sequence[Any]) -> list[Field]:
         """`fields_for` of run-time arguments; what is left out at the end has its default.  Raises

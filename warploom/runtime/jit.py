@@ -356,8 +356,8 @@ class JITFunction(KernelNames, Launched):
         constants = dict(call.constexprs)
         run_time = [n for n in self.arg_names if n not in constants]
         signature = dict(zip(run_time, map(str, call.specs), strict=False))
-        told = SimpleNamespace(constants=constants, signature=signature, jit_function=self)
-        return re.sub(r"\W", "_", str(self.repr(told)), flags=re.ASCII)
+        variant = SimpleNamespace(constants=constants, signature=signature, jit_function=self)
+        return re.sub(r"\W", "_", str(self.repr(variant)), flags=re.ASCII)
 
     def _refuse_under_capture(self, request: Request, device: int) -> None:
         """Compiling takes seconds and may not happen while a stream records; the cache may serve."""

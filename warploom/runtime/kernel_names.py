@@ -75,8 +75,8 @@ class KernelNames(Callee):
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("params", "arg_names", "src", "cache_key", "_place", "__name__")
-        told = {name: getattr(self, name) for name in names}
-        return {**told, "fn": None, "repr": functools.partial(constant_name, self.__name__)}
+        state = {name: getattr(self, name) for name in names}
+        return {**state, "fn": None, "repr": functools.partial(constant_name, self.__name__)}
 
     def live(self) -> Any:
         """The kernel with its function: itself, or where it came from another process, the one that its file

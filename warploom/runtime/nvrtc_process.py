@@ -46,7 +46,7 @@ def ask(
     command = [sys.executable, "-P", __file__]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         try:
-            told, _ = process.communicate(request, timeout=limit * PATIENCE)
+            answer, _ = process.communicate(request, timeout=limit * PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             raise StoppedError(f"NVRTC did not end within {limit * PATIENCE:.0f} s") from None
@@ -59,7 +59,7 @@ def ask(
         raise OSError("the process found no NVRTC")
     if process.returncode:
         raise StoppedError(f"NVRTC's process ended with code {process.returncode}")
-    return Answer(*pickle.loads(told))
+    return Answer(*pickle.loads(answer))
 
 
 def run(source: str, name: str, flags: Sequence[str], want_ptx: bool) -> Answer:

@@ -66,8 +66,8 @@ class Release(Distribution):
 
     def read_text(self, filename: str) -> str | None:
         version = importlib.import_module(SERVED[self.root]).__version__
-        told = f"Metadata-Version: 2.1\nName: {self.root}\nVersion: {version}\n"
-        return told if filename == "METADATA" else None
+        text = f"Metadata-Version: 2.1\nName: {self.root}\nVersion: {version}\n"
+        return text if filename == "METADATA" else None
 
     def locate_file(self, path: str | PathLike[str]) -> Path:
         return Path(__file__).parents[2] / path

@@ -160,10 +160,10 @@ class Hints:
             yield _outcome(loop, "invariant code leaves the loop, against disable_licm", why, True)
 
     def _of_tasks(self, moved: Collection[Op], handed: Collection[str]) -> Iterator[Outcome]:
-        told: set[Ids] = set()
+        seen: set[Ids] = set()
         for o in self.structure.ops:
             mine = ids(o)
-            if not mine or mine & self.main or mine in told:
+            if not mine or mine & self.main or mine in seen:
                 continue
             asked = spelled(mine)
             if o in moved:
@@ -182,7 +182,7 @@ class Hints:
                 decision = f"run by the consumers, not as {asked} asks"
             else:
                 continue
-            told.add(mine)
+            seen.add(mine)
             yield _outcome(o, decision, why, True)
 
     def _uses(self, o: Op, mine: Ids, moved: Collection[Op]) -> bool:

@@ -191,10 +191,10 @@ class Memory:
             axis, why = None, "it is another one in each CTA"
             if clusters.is_common(self.context.func, self.context.structure, o):
                 axis, why = self.part_axis(o, ctas)
-            told = "every CTA loads its own"
+            what = "every CTA loads its own"
             if axis is not None:
-                told = f"multicast: each CTA loads 1/{ctas} of axis {axis} for all"
-            self.context.because(o.id, told, why)
+                what = f"multicast: each CTA loads 1/{ctas} of axis {axis} for all"
+            self.context.because(o.id, what, why)
             found.append(axis)
         return tuple(found) if any(a is not None for a in found) else ()
 
@@ -303,13 +303,13 @@ def plan_memory(
 
     first = tried(sharing)
     if depth(first) < ENOUGH_SLOTS:
-        told = reasons[start:]
+        said = reasons[start:]
         del reasons[start:]
         second = tried(replace(sharing, widely=True))
         if depth(second) > depth(first):
             first = second
         else:
-            reasons[start:] = told
+            reasons[start:] = said
     if isinstance(first, CompileError):
         raise first
     return first
@@ -320,15 +320,15 @@ def without_idle_slots(context: Context, schedule: Schedule) -> Schedule:
     if schedule.specialized and context.knobs.num_buffers_warp_spec is not None:
         return schedule
     loads = {o.id: o for o in context.ops if o.id}
-    channels, told = [], []
+    channels, why = [], []
     for c in schedule.channels:
         ops = [loads.get(i) for site in c.sites for i in site[:1]]
         most = sum(_trips(context, o, schedule.specialized, c.depth) for o in ops)
         depth = min(c.depth, max(2, most))
         if depth < c.depth:
-            told.append(Reason(c.name, f"{depth} slots", "its loop has no more iterations"))
+            why.append(Reason(c.name, f"{depth} slots", "its loop has no more iterations"))
         channels.append(replace(c, depth=depth))
-    return replace(schedule, channels=tuple(channels), reasons=(*schedule.reasons, *told))
+    return replace(schedule, channels=tuple(channels), reasons=(*schedule.reasons, *why))
 
 
 def _trips(context: Context, o: Op | None, specialized: bool, otherwise: int) -> int:

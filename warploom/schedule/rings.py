@@ -337,11 +337,11 @@ def _by_pointers(accesses: Accesses, o: Op, parts: Parts, forwarded: bool) -> tu
 
 
 def pointer_pieces(
-    accesses: Accesses, pointers: Value, masks: Sequence[Value], told: tuple[int, ...]
+    accesses: Accesses, pointers: Value, masks: Sequence[Value], given: tuple[int, ...]
 ) -> tuple[int | None, int]:
     """Of a tile of pointers (and its mask, if any) the axis along which elements are adjacent, None where
     there is none, and the bytes of the aligned runs that an engine can copy, or 0."""
-    found = told or groups(accesses.facts, pointers, masks)
+    found = given or groups(accesses.facts, pointers, masks)
     if not found:
         return None, 0
     pieces = found[1] * pointee_of(pointers.type).bytes

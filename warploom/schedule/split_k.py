@@ -53,17 +53,17 @@ def with_split_k(context: Context, schedule: Schedule, launch: Launch) -> Schedu
     pairs = [(ctas, programs, steps) for programs, row in rows for steps, ctas in row]
     widest = {n: found for n, *found in sorted(p for p in pairs if p[0] != LAST_WAVE)}
     if widest:
-        told = "; ".join(
+        predicted = "; ".join(
             f"{ctas} where there are at most {programs} programs and at least {steps} steps"
             for ctas, (programs, steps) in widest.items()
         )
         most = f"split-K by up to {max(widest)} CTAs where the grid is short"
-        reasons.append(Reason(loop, most, f"by the cost table: {told}"))
+        reasons.append(Reason(loop, most, f"by the cost table: {predicted}"))
     if last := [p for p in pairs if p[0] == LAST_WAVE]:
         steps, programs = min(steps for *_, steps in last), max(programs for _, programs, _ in last)
-        told = f"from {steps} steps on, at up to {programs} programs"
+        predicted = f"from {steps} steps on, at up to {programs} programs"
         what = "Stream-K for the last wave where that is not nearly full"
-        reasons.append(Reason(loop, what, f"by the cost table: {told}"))
+        reasons.append(Reason(loop, what, f"by the cost table: {predicted}"))
     return replace(schedule, split_k=found, reasons=tuple(reasons))
 
 

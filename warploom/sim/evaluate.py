@@ -337,9 +337,9 @@ def _gather(o: Op, x: Any, index: Any) -> Any:
         return np.take(x, np.arange(x.shape[axis]) ^ flips, axis)
     outside = (index < 0) | (index >= x.shape[axis])
     if outside.any():
-        told = f"gather by index {index[outside][0]} along an axis of {x.shape[axis]}"
+        what = f"gather by index {index[outside][0]} along an axis of {x.shape[axis]}"
         advice = "clamp the indices; where a mask drops the element, any index inside will do"
-        raise MemoryFault("gather-index", told, o.loc, help=advice)
+        raise MemoryFault("gather-index", what, o.loc, help=advice)
     return np.take_along_axis(x, index.astype(np.int64), axis)
 
 

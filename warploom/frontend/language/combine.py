@@ -124,8 +124,8 @@ def _tiles(input: Any, what: str) -> tuple[Value, ...]:
     """The tiles that are combined together.  Refuses those of several shapes."""
     parts = tuple(tile_of(x, what) for x in (input if isinstance(input, tuple) else (input,)))
     if len({current().shape(p) for p in parts}) != 1:
-        told = ", ".join(map(describe, parts)) or "no tile"
-        refuse("shape-mismatch", f"{what} of {told}", "give tiles of one shape")
+        given = ", ".join(map(describe, parts)) or "no tile"
+        refuse("shape-mismatch", f"{what} of {given}", "give tiles of one shape")
     return parts
 
 
@@ -135,9 +135,9 @@ def _combined(fn: Combine, a: Sequence[Value], b: Sequence[Value]) -> tuple[Valu
     found = fn(*a, *b)
     results = found if isinstance(found, tuple) else (found,)
     if len(results) != len(a):
-        told = f"{len(results)} values of {len(a)} and {len(a)}"
+        given = f"{len(results)} values of {len(a)} and {len(a)}"
         refuse(
-            "combine", f"a function that combines gives {told}", "give one for each of the first"
+            "combine", f"a function that combines gives {given}", "give one for each of the first"
         )
     return tuple(
         emitter.expand_to(emitter.cast(r, emitter.number(x)), emitter.shape(x))
@@ -247,8 +247,8 @@ def map_elementwise(scalar_fn: Combine, *args: Operand, pack: int = 1) -> Any:
 
     It is inlined on whole tiles: both arms of its ifs are computed, and chosen by element."""
     if not callable(scalar_fn):
-        told = f"map_elementwise by {describe(scalar_fn)}"
-        refuse("combine", told, "give a function decorated by @jit")
+        what = f"map_elementwise by {describe(scalar_fn)}"
+        refuse("combine", what, "give a function decorated by @jit")
     emitter, count = current(), static_int(pack, "pack")
     tiles = emitter.broadcast(*args)
     shape = emitter.shape(tiles[0])
@@ -473,8 +473,8 @@ def histogram(input: Operand, num_bins: int, mask: Operand = None) -> Tensor:
     x = tile_of(input, "histogram")
     bins = static_int(num_bins, "histogram's number of bins")
     if not emitter.number(x).is_int or bins < 1:
-        told = f"histogram of {describe(x)} in {bins} bins"
-        refuse("histogram", told, "count integers, in at least one bin")
+        what = f"histogram of {describe(x)} in {bins} bins"
+        refuse("histogram", what, "count integers, in at least one bin")
     assert isinstance(x.type, Tile)
     flat = reshape(x, x.type.size)
     counted: Operand = True

@@ -136,8 +136,8 @@ def item(input: Operand) -> Tensor:
     """The only element of a tile, as a scalar."""
     shape = current().shape(input)
     if any(n != 1 for n in shape):
-        told = f"item of {describe(input)}, which has more than one element"
-        refuse("item", told, "combine them, as by tl.sum, or load the one that you need")
+        what = f"item of {describe(input)}, which has more than one element"
+        refuse("item", what, "combine them, as by tl.sum, or load the one that you need")
     x = current().value(input)
     return reduced(x, None, False, "or" if current().number(x) == i1 else "max") if shape else x
 

@@ -107,10 +107,10 @@ def _of_nothing(asm: str, constraints: str, dtypes: list[DType]) -> Tensor:
     names = {("32", "smid"): i32, ("64", "globaltimer"): i64}
     register = names.get((found[1], found[2])) if found else None
     if found is None or register is None or len(dtypes) != 1 or dtypes[0].bits != register.bits:
-        told = (
+        what = (
             "assembly without an operand, but `mov.u32 $0, %smid;` or `mov.u64 $0, %globaltimer;`"
         )
-        refuse("inline-asm", told, "give it a tile or a number")
+        refuse("inline-asm", what, "give it a tile or a number")
     emitter = current()
     if found[2] == "globaltimer":
         return emitter.cast(emitter.emit(tile.globaltimer), dtypes[0])
@@ -175,8 +175,8 @@ def _towards_zero(x: Operand, dtype: DType) -> Tensor:
     emitter = current()
     d = emitter.number(x)
     if not (d.is_float and dtype.is_float and dtype.bits < d.bits):
-        told = f"a cast of {describe(x)} to {dtype} that rounds towards zero"
-        refuse("cast-rounding", told, "leave fp_downcast_rounding out: nothing is rounded")
+        what = f"a cast of {describe(x)} to {dtype} that rounds towards zero"
+        refuse("cast-rounding", what, "leave fp_downcast_rounding out: nothing is rounded")
     near = emitter.cast(x, dtype)
     beyond = emitter.binary(">", abs(emitter.cast(near, d)), abs(x))
     bits: Value = emitter.emit(arith.bitcast, near, dtype={8: u8, 16: u16, 32: u32}[dtype.bits])
@@ -314,8 +314,8 @@ def umulhi(x: Operand, y: Operand) -> Tensor:
     emitter = current()
     d = emitter.promoted(x, y)
     if not d.is_int or d.bits not in (32, 64):
-        told = f"umulhi of {describe(x)} and {describe(y)}"
-        refuse("math-dtype", told, "cast both to integers of 32 or 64 bits")
+        what = f"umulhi of {describe(x)} and {describe(y)}"
+        refuse("math-dtype", what, "cast both to integers of 32 or 64 bits")
     unsigned = u32 if d.bits == 32 else u64
     a, b = (
         v if d == unsigned else emitter.emit(arith.bitcast, v, dtype=unsigned)
@@ -395,8 +395,8 @@ def _function_of_two(kind: OpKind) -> Callable[[Operand, Operand], Tensor]:
         emitter = current()
         a, b = emitter.unify(x, y)
         if emitter.number(a) not in (f32, f64):
-            told = f"{kind.name} computes in f32 or f64, found {describe(x)} and {describe(y)}"
-            refuse("math-dtype", told, "cast the operands first, as in x.to(tl.float32)")
+            what = f"{kind.name} computes in f32 or f64, found {describe(x)} and {describe(y)}"
+            refuse("math-dtype", what, "cast the operands first, as in x.to(tl.float32)")
         return emitter.emit(kind, a, b)
 
     return named(kind.name, f"{kind.doc.rstrip('.')} (f32, f64).", function)
@@ -411,8 +411,8 @@ def _bessel(kind: OpKind) -> Callable[[Operand, Operand], Tensor]:
         emitter = current()
         order, value = emitter.broadcast(n, x)
         if emitter.number(value) not in (f32, f64) or not emitter.number(order).is_int:
-            told = f"{kind.name} takes an integer and an f32 or f64, found {describe(n)} and {describe(x)}"
-            refuse("math-dtype", told, "cast the operands first, as in x.to(tl.float32)")
+            what = f"{kind.name} takes an integer and an f32 or f64, found {describe(n)} and {describe(x)}"
+            refuse("math-dtype", what, "cast the operands first, as in x.to(tl.float32)")
         return emitter.emit(kind, emitter.cast(order, emitter.number(value)), value)
 
     first = kind.doc.partition(" of x.")[0]

@@ -71,8 +71,8 @@ def philox(
     emitter = current()
     wide, bits = emitter.cast(seed, u64), emitter.number(c0).bits
     if not emitter.number(seed).is_int or bits not in (32, 64):
-        told = f"philox with seed {describe(seed)} and counter {describe(c0)}"
-        refuse("random", told, "give an integer seed, and counters of 32 or 64 bits")
+        what = f"philox with seed {describe(seed)} and counter {describe(c0)}"
+        refuse("random", what, "give an integer seed, and counters of 32 or 64 bits")
     d = u32 if bits == 32 else u64
     keys: tuple[Any, Any] = wide, Const(0, u64)
     if bits == 32:

@@ -98,8 +98,8 @@ def _checked(parts: Sequence[Type], axis: int, combine: str) -> None:
     require(len(tiles) == len(parts), "only tiles are combined", "reduce-operand")
     first = tiles[0]
     same = all(t.shape == first.shape for t in tiles)
-    told = ", ".join(map(str, tiles))
-    require(same, f"{told} can't be combined together", "shape-mismatch")
+    types = ", ".join(map(str, tiles))
+    require(same, f"{types} can't be combined together", "shape-mismatch")
     require(0 <= axis < len(first.shape), f"axis {axis} is outside {first}", "axis")
     n = first.shape[axis]
     require(n & (n - 1) == 0, f"{n} elements along axis {axis}: no power of two", "axis")

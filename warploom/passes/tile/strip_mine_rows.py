@@ -57,8 +57,8 @@ def strip_mine_rows(func: Func, knobs: Knobs, target: Target) -> Func:
     body = miner.region(func.body)
     if body is func.body:
         return func
-    told = {"reordered": tuple(sorted(miner.pairs)), "strips": tuple(sorted(miner.strips))}
-    return func.with_(body=body, attrs={**func.attrs, **told})
+    notes = {"reordered": tuple(sorted(miner.pairs)), "strips": tuple(sorted(miner.strips))}
+    return func.with_(body=body, attrs={**func.attrs, **notes})
 
 
 def _size(v: Value) -> int:

@@ -122,14 +122,14 @@ def _active() -> Iterator[_Session]:
     return (s for s in _sessions.values() if s.is_active)
 
 
-def _entered(told: Any) -> None:
+def _entered(launch: Any) -> None:
     for s in _active():
-        data = told.get() if s.counts else told.data
+        data = launch.get() if s.counts else launch.data
         counted = {k: v for k, v in data.items() if k == "bytes" or k.startswith("flops")}
         s.open(data["name"], counted)
 
 
-def _exited(told: Any) -> None:
+def _exited(launch: Any) -> None:
     for s in _active():
         s.close()
 

@@ -88,8 +88,8 @@ def print_tree(tree: dict[str, Any], metrics: Sequence[str], depth: int = 100) -
 
     def lines(node: dict[str, Any], level: int) -> None:
         numbers = ((_value(node, m), m) for m in metrics)
-        told = "  ".join("-" if v is None else f"{v:.3f}" for v, _ in numbers)
-        print(f"{'  ' * level}{told} {node['frame']['name']}")
+        columns = "  ".join("-" if v is None else f"{v:.3f}" for v, _ in numbers)
+        print(f"{'  ' * level}{columns} {node['frame']['name']}")
         for child in node["children"] if level < depth else ():
             lines(child, level + 1)
 

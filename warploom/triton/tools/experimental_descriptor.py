@@ -25,10 +25,10 @@ def create_1d_tma_descriptor(
 
 
 def _at(ptr: int, shape: tuple[int, ...], block: tuple[int, ...], size: int) -> TensorDescriptor:
-    told = {"data": (ptr, False), "shape": shape, "typestr": _TYPES[size], "version": 3}
+    fields = {"data": (ptr, False), "shape": shape, "typestr": _TYPES[size], "version": 3}
     torch = sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_available()
     name = "__cuda_array_interface__" if on_gpu else "__array_interface__"
-    base = SimpleNamespace(**{name: told})
+    base = SimpleNamespace(**{name: fields})
     strides = (shape[1], 1) if len(shape) == 2 else (1,)
     return TensorDescriptor(base, shape, strides, block)

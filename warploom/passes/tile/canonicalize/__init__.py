@@ -75,8 +75,8 @@ def describe_views(func: Func) -> Func:
         known = alignments(facts, base, strides)
         if promised := o.attrs.get("promised"):
             known = tuple(
-                n if loaded.isdisjoint(backward_slice([v], reach)) else max(n, told)
-                for n, told, v in zip(known, promised, (base, *strides), strict=True)
+                n if loaded.isdisjoint(backward_slice([v], reach)) else max(n, promise)
+                for n, promise, v in zip(known, promised, (base, *strides), strict=True)
             )
         attrs = {k: v for k, v in o.attrs.items() if k != "promised"}
         b.append(o.with_(attrs={**attrs, "divisible": known}))

@@ -76,8 +76,8 @@ def _permuted(o: Op, order: Sequence[int], b: Builder) -> Value:
     extents, strides = sizes[: len(order)], sizes[len(order) :]
     moved = [x[i] for x in (extents, strides) for i in order]
     known = o.attrs.get("divisible", ())
-    told = (known[0], *(known[1 + i] for i in order)) if known else ()
-    attrs = {"divisible": told}
+    divisible = (known[0], *(known[1 + i] for i in order)) if known else ()
+    attrs = {"divisible": divisible}
     if marks := o.attrs.get("narrow"):
         attrs["narrow"] = tuple(x[0] + "".join(x[1 + i] for i in order) for x in marks)
     return tile.make_view(b, base, *moved, **attrs, hint=o.result.hint)

@@ -134,8 +134,8 @@ def _unsigned(x: Operand) -> tuple[Any, int]:
     emitter = current()
     d = emitter.number(x)
     if not d.is_int or d.bits not in (32, 64):
-        told = f"bits of {describe(x)} are asked for"
-        refuse("math-dtype", told, "cast the operand to an integer of 32 or 64 bits")
+        what = f"bits of {describe(x)} are asked for"
+        refuse("math-dtype", what, "cast the operand to an integer of 32 or 64 bits")
     return elementwise.to(x, u32 if d.bits == 32 else u64, bitcast=True), d.bits
 
 
