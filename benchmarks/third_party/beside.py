@@ -132,9 +132,12 @@ def captured(launch: Callable[[], Any]) -> tuple[Any, int]:
 def graph_of(launch: Callable[[], Any], count: int) -> tuple[Any, int]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Not by `torch.cuda.graph`, which unmaps what the program has freed: a kernel may be given its address.
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
         for _ in range(count):
             launch()
+        graph.capture_end()
     graph.replay()
     torch.cuda.synchronize()
     return graph, count
