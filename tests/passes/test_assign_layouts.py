@@ -575,6 +575,28 @@ def test_a_statistic_of_shared_data_is_taken_where_the_accumulator_needs_it() ->
     assert layout(out, "a") == wgmma_acc((64, 64))
 
 
+def test_a_result_of_32_bits_is_the_next_left_operand() -> None:
+    """Products of float32 take K in the order in which an accumulator has its columns."""
+    text = kernel(
+        "",
+        """%a = shared_load(%s)
+    %b = shared_load(%s)
+    %c = const() {value=0.0, dtype=f32}
+    %zero = splat(%c) {shape=(64, 64)}
+    %first = dot(%a, %b, %zero) {unit="mma.sync"}
+    %squares = mul(%first, %first)
+    %d = shared_load(%s)
+    %out = dot(%squares, %d, %zero) {unit="mma.sync"}
+    device_print(%out) {prefix=""}""",
+        4,
+        '%s = shared_alloc() {name="s", lead=(), shape=(64, 64), dtype=f32, inner=1, swizzle=128}',
+    )
+    out = placed(text)
+    assert "shared" not in conversions(out)
+    acc, left = layout(out, "first"), ops(out, tile.dot)[1].operands[0].type
+    assert isinstance(left, Tile) and acc.permutation(left.layout) is not None
+
+
 @pytest.mark.parametrize("groups", [0, 2])
 def test_derived_kernels_compute_the_same_when_placed(groups: int) -> None:
     rng = np.random.default_rng(3)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tests.pairwise import pairwise
+from warploom.codegen.ptx import Mma, in_part
+from warploom.ir.types import f32
 from warploom.layout import mma_acc, mma_operand, mma_scales, warp_grid, wgmma_acc
 from warploom.layout.fragments import atom
 
@@ -92,20 +94,25 @@ IN_PART = [(8, 8), (4, 16), (1, 1), (2, 4), (24, 2), (16, 1), (5, 3), (8, 24), (
 @pytest.mark.parametrize("bits", FORMS)
 @pytest.mark.parametrize(("m", "n"), IN_PART)
 @pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.each(3)
-def test_instructions_that_a_product_fills_in_part(bits: int, m: int, n: int, warps: int) -> None:
+def test_instructions_that_a_product_fills_in_part(
+    bits: int, m: int, n: int, warps: int, paired: bool
+) -> None:
     """Every instruction, done as the PTX ISA states it on the registers that threads have, zeros in the others: what
     each thread holds of the accumulator is the product's."""
     depth, a_count, a_at, b_count, b_at = FORMS[bits]
     rows, columns = grid = warp_grid((m, n), warps, False)
     high, wide = atom(m, n)
     acc = mma_acc((m, n), grid, warps)
-    a, b = (mma_operand(acc, axis, depth, bits) for axis in (0, 1))
+    a, b = (mma_operand(acc, axis, depth, bits, paired) for axis in (0, 1))
     x = np.arange(m * depth).reshape(m, depth) % 7 - 3
     y = np.arange(depth * n).reshape(depth, n) % 5 - 2
     tall, across = m // high // rows, n // wide // columns
     per_word = max(1, 32 // bits)
     own_a = [r for r in range(a_count) if high == 16 or r // per_word % 2 == 0]
+    if paired:
+        own_a.sort(key=lambda r: r // per_word % 2)  # the words of row g first
     own_c = [r for r in range(4) if (high == 16 or r < 2) and (wide > 1 or r % 2 == 0)]
     assert acc.registers == len(own_c) * tall * across
     assert (a.registers, b.registers) == (len(own_a) * tall, b_count * across)
@@ -151,6 +158,9 @@ def test_warps_share_what_they_read() -> None:
 def test_a_result_is_the_next_left_operand_and_a_warp_group_s_accumulator() -> None:
     acc = mma_acc((64, 32), (4, 1), 4)
     assert acc == wgmma_acc((64, 32)) == mma_operand(acc, 0, 32, 16)
+    words = mma_operand(acc, 0, 32, 32, paired=True)
+    assert acc == words
+    assert acc.permutation(mma_operand(acc, 0, 32, 32)) is None
 
 
 def test_what_no_instructions_fill() -> None:
@@ -197,3 +207,16 @@ def test_bytes_of_e2m1_are_the_fragments_of_k_64() -> None:
             k = 8 * t + i % 8 + (32 if i >= 8 else 0)
             y, x = (int(c[0, lane, i // 2]) for c in b.table)
             assert (2 * y + i % 2, x) == (k, g)
+
+
+@pytest.mark.parametrize(
+    ("both_rows", "given"), [(True, "a[0], a[2], a[1], a[3]"), (False, "a[0], 0, a[1], 0")]
+)
+def test_an_instruction_that_takes_k_in_pairs(both_rows: bool, given: str) -> None:
+    """PTX ISA, m16n8k8 of .tf32: rows g and g + 8 of the word t, then of the word t + 4."""
+    acc = mma_acc((16 if both_rows else 8, 8), (1, 1), 1)
+    a = mma_operand(acc, 0, 8, 32, paired=True)
+    held = [(0, 0), (0, 1), (8, 0), (8, 1)][: a.registers]
+    assert [tuple(int(c[0, 0, i]) for c in a.table) for i in range(a.registers)] == held
+    name, text = in_part(Mma(f32, f32, f32), both_rows, True, True)
+    assert name.endswith("_paired") and f"some[4] = {{{given}}}" in text

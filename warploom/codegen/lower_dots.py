@@ -27,12 +27,14 @@ def _dot(e: Emitter, o: Op) -> None:
     other, since which bytes of a word hold a step's scales is part of the instruction."""
     left, right, acc, *scales = o.operands
     t, (*_, k) = o.result.typed(Tile), tile.dot_sizes(o)
-    needed = [mma_operand(t.layout, axis, k, dtype_of(left.type).bits) for axis in (0, 1)]
+    bits = dtype_of(left.type).bits
+    pairs = left.typed(Tile).layout == mma_operand(t.layout, 0, k, bits, paired=True)
+    needed = [mma_operand(t.layout, axis, k, bits, pairs) for axis in (0, 1)]
     needed += [mma_scales(t.layout, i, shape_of(v.type)[1]) for i, v in enumerate(scales)]
     for v, layout in zip((left, right, *scales), needed, strict=True):
-        if v.type.layout != layout:  # type: ignore[attr-defined]
+        if v.typed(Tile).layout != layout:
             raise InternalError(f"codegen: a dot's operand is laid out as {v.type}")
-    form, name = _instruction(e, o)
+    form, name = _instruction(e, o, pairs)
     a, b = (_fragments(e, v) for v in (left, right))
     words = [_scales(e, v) for v in scales]
     e.assign(o.result, acc)
@@ -77,17 +79,17 @@ def _dot(e: Emitter, o: Op) -> None:
         instruction(str(n), f"{name}<{byte}>", *given)
 
 
-def _instruction(e: Emitter, o: Op) -> tuple[ptx.Mma | ptx.ScaledMma, str]:
-    """A dot's instruction, and the device function of what it fills of that."""
+def _instruction(e: Emitter, o: Op, pairs: bool) -> tuple[ptx.Mma | ptx.ScaledMma, str]:
+    """A dot's instruction, and the device function of what it fills of that, or that takes K in pairs."""
     a, b, *scaled = (dtype_of(v.type) for v in (*o.operands[:2], *o.operands[3:4]))
     form: ptx.Mma | ptx.ScaledMma = ptx.Mma(a, b, dtype_of(o.result.type), _halves(e, o))
     if scaled:
         form = ptx.ScaledMma(a, b, *scaled)
     e.made[form.name] = form.definition()
     rows, columns = atom(*shape_of(o.result.type)[-2:])
-    if rows == ROWS and columns > 1:
+    if rows == ROWS and columns > 1 and not pairs:
         return form, form.name
-    name, e.made[name] = ptx.in_part(form, rows == ROWS, columns > 1)
+    name, e.made[name] = ptx.in_part(form, rows == ROWS, columns > 1, pairs)
     return form, name
 
 

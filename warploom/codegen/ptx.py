@@ -234,10 +234,13 @@ class ScaledMma:
         )
 
 
-def in_part(form: Mma | ScaledMma, both_rows: bool, both_columns: bool) -> tuple[str, str]:
+def in_part(
+    form: Mma | ScaledMma, both_rows: bool, both_columns: bool, paired: bool
+) -> tuple[str, str]:
     """(name, device function) of an instruction that a product fills in part: without the registers of rows
-    g + 8, of A and d, or those of columns 2t + 1, of d, that nothing fills (layout/fragments.py)."""
-    name = f"{form.name}_{16 if both_rows else 8}x{8 if both_columns else 1}"
+    g + 8, of A and d, or those of columns 2t + 1, of d, that nothing fills; or of one that takes K in pairs:
+    A's registers of a row first (layout/fragments.py)."""
+    name = f"{form.name}_{16 if both_rows else 8}x{8 if both_columns else 1}{'_paired' * paired}"
     scaled, of = isinstance(form, ScaledMma), "double" if form.b.bits == 64 else "u32"
     sums, columns = "float" if isinstance(form, ScaledMma) else _SUMS[form.sums.name][1], 2
     if sums == "u32":  # both columns in one
@@ -247,7 +250,8 @@ def in_part(form: Mma | ScaledMma, both_rows: bool, both_columns: bool) -> tuple
     own = [
         i for i in range(2 * columns) if (both_rows or i < columns) and (both_columns or i % 2 == 0)
     ]
-    given = [i for i in range(form.registers[0]) if both_rows or i % 2 == 0]
+    words = sorted(range(form.registers[0]), key=lambda i: i % 2 if paired else 0)
+    given = [i for i in words if both_rows or i % 2 == 0]
     d, a = (
         ", ".join(f"{x}[{here.index(i)}]" if i in here else "0" for i in range(n))
         for x, here, n in (("d", own, 2 * columns), ("a", given, form.registers[0]))

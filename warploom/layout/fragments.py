@@ -89,11 +89,16 @@ def mma_acc(shape: tuple[int, ...], grid: tuple[int, ...], warps: int) -> Layout
 
 
 @lru_cache(maxsize=256)
-def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
+def mma_operand(acc: Layout, axis: int, k: int, bits: int, paired: bool = False) -> Layout:
     """The left (axis 0: M × K) or right (axis 1: K × N) operand, of elements so wide, of the product that has
     this accumulator: each warp holds the rows (columns) of its part of each batch.  Of 16 bits and whole
     rows A lies as an accumulator does; B lies instruction by instruction of K, so that one `ldmatrix` brings
-    16 columns for one of them.  Raises ValueError where no instructions fill K."""
+    16 columns for one of them.
+
+    paired: the words t and t + 4 of an instruction are 2t and 2t + 1 of K, and A's of a row come first.  A
+    product is the same in any order of K that both its operands have; in this one an accumulator of 32 bits
+    is a left operand, and lanes read twice as many bytes of a row.  Raises ValueError where no instructions
+    fill K."""
     step, word = 8 * K_BYTES // bits, max(1, 32 // bits)
     if k % step or not k:
         raise ValueError(f"instructions take {step} of K at a time, not {k}")
@@ -106,14 +111,17 @@ def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
 
     in_word = [at(0, 1 << i) for i in range(word.bit_length() - 1)]
     rows = [at(8, 0)] if own > COLUMNS else []
-    second = [at(0, 4 * word)] if step > 4 * word else []
+    first, second = (2 * word, [at(0, word)]) if paired else (word, [at(0, 4 * word)])
+    if step == 4 * word:
+        first, second = word, []
+    words = [*second, *rows] if paired else [*rows, *second]
     along = [(rank + 1 - axis, k // step, step)] if k > step else []
     across = [r for r in acc.repeats if r[0] == rank + axis]
     batches = [r for r in acc.repeats if r[0] < rank]
     return Layout(
         (*batch, m, k) if axis == 0 else (*batch, k, n),
-        reg=(*in_word, *rows, *second),
-        lane=(at(0, word), at(0, 2 * word), *(at(n % own, 0) for n in (1, 2, 4))),
+        reg=(*in_word, *words),
+        lane=(at(0, first), at(0, 2 * first), *(at(n % own, 0) for n in (1, 2, 4))),
         warp=tuple(at(v[rank + axis], 0, *v[:rank]) for v in acc.warp),
         repeats=(*along, *across, *batches) if axis == 0 else (*across, *along, *batches),
     )

@@ -6,7 +6,7 @@ all are decided (`settle`), and what shared memory it then takes beside its oper
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -391,9 +391,22 @@ def _sums(t: TaskLayouts, o: Op) -> Layout:
 def _fragments(t: TaskLayouts, o: Op) -> tuple[Layout, ...]:
     """What a dot in registers takes: of both operands, the accumulator, and scales."""
     a, b, _, *scales = o.operands
-    acc, k = _sums(t, o), shape_of_tile(a)[-1]
-    operands = (mma_operand(acc, axis, k, 8 * itemsize(v.type)) for axis, v in enumerate((a, b)))
+    acc, k, bits = _sums(t, o), shape_of_tile(a)[-1], 8 * itemsize(a.type)
+    plain, paired = (
+        [mma_operand(acc, axis, k, bits, pairs) for axis in (0, 1)] for pairs in (False, True)
+    )
+    operands = paired if bits == 32 and _are_paired(t, (a, b), paired) else plain
     return *operands, acc, *(mma_scales(acc, i, shape_of_tile(v)[1]) for i, v in enumerate(scales))
+
+
+def _are_paired(t: TaskLayouts, operands: Sequence[Value], paired: Sequence[Layout]) -> bool:
+    """Do lanes hold pairs of words along K?  Unless `ldmatrix` brings both operands as the instruction has
+    them, or a line says how one lies."""
+    made = [t.facts.maker(v) for v in operands]
+    for o, layout in zip(made, paired, strict=True):
+        if o is not None and o.kind is tile.convert_layout:
+            return bool(o.attrs["layout"] == layout)
+    return any(o is None or o.kind is not smem.shared_load for o in made)
 
 
 def _dots(t: TaskLayouts, o: Op) -> None:
