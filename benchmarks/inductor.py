@@ -1,6 +1,6 @@
 """torch.compile with its kernels served from here, and by the installed Triton: right? how fast?
 
-    python -m benchmarks.inductor [--only REGEX] [--seconds 200] [--out FILE]
+    python -m benchmarks.inductor [--only REGEX] [--seconds 200] [--tuner do_bench] [--out FILE]
 
 Each compiler has processes of its own: some that compile and check the cases of `inductor_cases.py`, each a
 share, and then one that tunes and times alone, with the kernels that they left in the caches: what was tuned
@@ -9,6 +9,11 @@ mode in float64, drawn numbers with the other compiler's.  `us` of a kernel: the
 times, with a cold L2 cache, in a CUDA graph, from the end of what ran before it to its end, so that waits
 count alike whether a kernel begins behind it or early, and waits itself.  `graph_us`: a whole call as a CUDA
 graph.  One JSON object is printed; `summary` has the ratios, Triton's time over ours.
+
+--tuner says how both compilers' configurations are timed: by `do_bench` of each, which clears 256 MB before a
+launch, or by Inductor's own benchmarker (`inductor`, what users have unless they set
+TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0).  That one clears as much as the L2 cache has, in 16 us on an H200;
+the host takes longer for a launch and its events, so of kernels under 30 us it mostly times the host.
 """
 
 from __future__ import annotations
@@ -277,6 +282,7 @@ def process(
         "TRITON_CACHE_DIR": str(own / "triton"),
         "WARPLOOM_CACHE": str(own / "warploom"),
         "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
+        "TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER": str(int(args.tuner == "inductor")),
         "PYTHONPATH": os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")]),
     }
     run = ["-m", "warploom", "run"] if compiler == "warploom" else []
@@ -332,6 +338,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default=".", help="a regular expression of cases")
     parser.add_argument("--seconds", type=float, default=200)
     parser.add_argument("--scale", type=float, default=1.0, help="of the sizes")
+    parser.add_argument("--tuner", choices=["do_bench", "inductor"], default="do_bench")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--compiler", help=argparse.SUPPRESS)
     parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)

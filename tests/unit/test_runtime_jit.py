@@ -389,6 +389,30 @@ def test_negative_views_and_arrays_without_memory_are_refused_wherever_they_lie(
     assert len(gpu.driver.launches) == launched
 
 
+@pytest.mark.parametrize(("disjoint", "strides_read"), [((), 0), (((0, 1),), 2)])
+def test_shapes_are_read_where_they_say_what_overlaps(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, disjoint: Any, strides_read: int
+) -> None:
+    for table in (_PROBES, KEYS):
+        monkeypatch.setitem(table, Tensor, probe_torch)
+    gpu.plan = replace(gpu.plan, disjoint=disjoint)
+    made = wl.jit(scale_kernel)[(1,)](Tensor(1 << 20), Tensor(2 << 20), 1000, 2.0, BLOCK=128)
+    assert made is not None
+    launcher = FixedLauncher(made)
+    launcher((1,), 0, (Tensor(1 << 20), Tensor(2 << 20), 1000, 2.0))
+    read: list[Any] = []
+    stride = Tensor.stride
+
+    def counted(tensor: Tensor) -> Any:
+        read.append(tensor)
+        return stride(tensor)
+
+    monkeypatch.setattr(Tensor, "stride", counted)
+    launcher((1,), 0, (Tensor(3 << 20), Tensor(4 << 20), 1000, 2.0))
+    assert len(read) == strides_read
+    assert gpu.driver.launches[-1][-1][1] == 4 << 20
+
+
 def test_other_addresses_find_the_variant_again(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = wl.jit(scale_kernel)
 

@@ -40,6 +40,7 @@ class _Alike:
 
     def __init__(self, accepted: Accepted[CompiledKernel], device: int, read: Read) -> None:
         self.accepted, self._device = accepted, device
+        self.is_free = not accepted.disjoint  # whatever arguments overlap
         self._bind, self._loaded = accepted.kernel.binder, accepted.kernel.loaded()
         self._is_whole = float not in map(type, read[1])  # no -0.0, which is equal to 0.0
         # Launches that have ended, as the driver copies their parameters, with what these are.
@@ -72,6 +73,8 @@ class FixedLauncher:
         fixed = dict(kernel.request.constexprs)
         names = [p.name for p in parameters(kernel.request.fn)]
         self._run_time = [(i, name) for i, name in enumerate(names) if name not in fixed]
+        # Must arrays be disjoint?  Else their shapes and strides decide nothing.
+        self._by_extents = bool(kernel.plan.disjoint)
 
     def __call__(self, grid: Any, stream: int | None, args: Sequence[Any]) -> CompiledKernel | None:
         """Launches on a stream (a raw handle; None: the current one); the kernel.  Host arrays are taken
@@ -83,7 +86,7 @@ class FixedLauncher:
                 break
             if found is not None:
                 alike = launches.get(found[0])
-                if alike is not None and alike.accepted.takes(found[1]):
+                if alike is not None and (alike.is_free or alike.accepted.takes(found[1])):
                     alike.start(grid, stream, found[1])
                     return self.kernel
                 break
@@ -121,13 +124,15 @@ class FixedLauncher:
         return prepared
 
     def _add(self, args: Sequence[Any], accepted: Accepted[CompiledKernel], device: int) -> bool:
-        """Lets launches like this one be found; false where no reader reads their arguments."""
+        """Lets launches like this one be found; false where no reader reads what decides of them."""
+        if accepted.disjoint and not self._by_extents:
+            return False
         known = ((read(args), launches) for read, launches in self._alike)
         found, launches = next((one for one in known if one[0] is not None), (None, {}))
         if found is None:
             few = len(args) == len(self._run_time)
             used = range(len(args)) if few else [i for i, _ in self._run_time]
-            own = reader_of(args, used)
+            own = reader_of(args, used, self._by_extents)
             if own is None or (found := own(args)) is None:
                 return False
             self._alike = ((own, launches), *self._alike[: TYPES_KEPT - 1])

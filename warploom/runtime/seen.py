@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from warploom.frontend.tokens import distinct, key_of_class
-from warploom.runtime.args import CPU, KEYS, MAX_DIVISOR, TORCH_READS, probe_of, probe_torch
+from warploom.runtime.args import (
+    CPU,
+    KEYS,
+    MAX_DIVISOR,
+    TORCH_READS,
+    TORCH_READS_PLACE,
+    probe_of,
+    probe_torch,
+)
 
 T = TypeVar("T")
 KeyOf = Callable[[Sequence[Any], Mapping[str, Any]], Any]
@@ -101,9 +109,10 @@ Read = tuple[tuple[Any, ...], tuple[int | float, ...]]
 Reader = Callable[[Sequence[Any]], Read | None]
 
 
-def reader_of(args: Sequence[Any], used: Iterable[int]) -> Reader | None:
+def reader_of(args: Sequence[Any], used: Iterable[int], extents: bool = True) -> Reader | None:
     """A function that reads the arguments at these places where they have the types of these: (all that
-    decides which variant they take, but for overlaps; addresses of arrays, and numbers).
+    decides which variant they take, but for overlaps; addresses of arrays, and numbers).  extents: the shapes
+    and strides of arrays too, which say where they overlap; half the time that reading torch's tensors takes.
 
     It gives None of other types and of arrays that have no memory, or not their numbers
     there (torch's negative views).  None where it would read others than integers, floats and arrays."""
@@ -122,7 +131,8 @@ def reader_of(args: Sequence[Any], used: Iterable[int]) -> Reader | None:
         if probe is None:
             return None
         constants[f"read{i}"] = probe
-        read = TORCH_READS.format(name) if probe is probe_torch else f"read{i}({name})"
+        reads = TORCH_READS if extents else TORCH_READS_PLACE
+        read = reads.format(name) if probe is probe_torch else f"read{i}({name})"
         lines.append(f" d{i}, p{i}, n{i}, s{i}, v{i}, negated = {read}")
         lines.append(f" if negated or not p{i}: return None")
         known.append(f"d{i}, p{i} % {MAX_DIVISOR}, n{i}, s{i}, v{i}")

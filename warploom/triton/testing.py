@@ -39,7 +39,8 @@ def do_bench(
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
 ) -> Any:
-    """Milliseconds of fn(), which is called for about `warmup` and then `rep` of them, with a cold L2 cache.
+    """Milliseconds of fn(), which is called for about `warmup` and then `rep` of them, with what clears the L2
+    cache before each call.
 
     return_mode: "mean", "median", "min", "max", or "all" for the list; quantiles (0 … 1) come instead.
     grad_to_none: tensors whose .grad is dropped before each call.  Raises ValueError on another mode.
@@ -48,9 +49,11 @@ def do_bench(
         raise ValueError(f"return_mode is one of {', '.join(_SUMMARIES)}, not {return_mode!r}")
     for x in grad_to_none or ():
         x.grad = None
-    fn()
     timed = _timed_on_gpu if active.is_active() else _timed_on_host
-    estimate = max(1e-6, statistics.mean(timed(fn, 5, ())))
+    timed(fn, 1, ())
+    start = time.perf_counter()
+    timed(fn, 5, ())
+    estimate = max(1e-6, (time.perf_counter() - start) / 5 * 1e3)
     timed(fn, max(1, int(warmup / estimate)), ())
     times = timed(fn, max(1, int(rep / estimate)), tuple(grad_to_none or ()))
     return _summary(times, quantiles, return_mode)
