@@ -12,8 +12,8 @@ graph.  One JSON object is printed; `summary` has the ratios, Triton's time over
 
 --tuner says how both compilers' configurations are timed: by `do_bench` of each, which clears 256 MB before a
 launch, or by Inductor's own benchmarker (`inductor`, what users have unless they set
-TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0).  That one clears as much as the L2 cache has, in 16 us on an H200;
-the host takes longer for a launch and its events, so of kernels under 30 us it mostly times the host.
+TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0).  That one clears as much as the L2 cache has, in 16 us on an
+H200; the host takes longer for a launch and its events, so of kernels under 30 us it mostly times the host.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def do_bench(
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
 ) -> Any:
-    """Milliseconds of fn(), which is called for about `warmup` and then `rep` of them, with what clears the L2
-    cache before each call.
+    """Milliseconds of fn(), which is called for about `warmup` and then `rep` of them, clearing the L2 cache
+    before each call included.
 
     return_mode: "mean", "median", "min", "max", or "all" for the list; quantiles (0 … 1) come instead.
     grad_to_none: tensors whose .grad is dropped before each call.  Raises ValueError on another mode.

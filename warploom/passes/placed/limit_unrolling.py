@@ -9,7 +9,8 @@ loop of its own, and the copies' addresses and phases are kept in registers.  A 
 unrolled stays as it is.  Of the many pieces of a box that each thread copies by cp.async, addresses would be
 kept across the loop around them: a few are issued in a row.  The multiply-adds of an fma are written in a row
 where they are few.  A loop that loads, and neither stores nor lets threads meet, is unrolled until what a
-thread loads in a row is enough to keep memory busy; by itself the compiler unrolls short bodies only.
+thread loads in a row is enough to keep memory busy; by itself the compiler unrolls short bodies only.  One
+that stores too is written out where it runs a few times: a wide row's, read again when its mean is known.
 
     before:  for(%0, %4, %1) do (%k: i32) { group_sync() {scope="replica"}; … }
              cp_async(%view, %slot, %row, %col) {bytes=16}
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from warploom.ir.analysis import definitions, effects
 from warploom.ir.core import Effect, Family, Func, Op, Value
-from warploom.ir.ops import arith, control, mma, smem
+from warploom.ir.ops import arith, control, mma, smem, tile
 from warploom.ir.rewrite import annotate
 from warploom.ir.types import Tile, View
 from warploom.layout import product_registers
@@ -71,13 +72,17 @@ def _copies(loop: Op, trips: int | None) -> int:
     likes."""
     ops = loop.regions[0].all_ops
     loads = [o for o in ops if o.loads and not o.attrs.get("volatile")]
-    if any(o.kind in control.LOOPS or not (o.kind.family in _PLAIN or o in loads) for o in ops):
+    stores = [o for o in ops if o.kind in (tile.store, tile.store_box)]
+    plain = (o.kind.family in _PLAIN or o in loads or o in stores for o in ops)
+    if any(o.kind in control.LOOPS for o in ops) or not all(plain):
         return 1
     loaded = sum(_held(o) * o.result.typed(Tile).dtype.bytes for o in loads if _held(o))
     if not loaded:
         return 1
     written = MOST_COPIES if trips is not None else MOST_COPIES // 2
     most = min(written, MOST_ELEMENTS // sum(map(_held, ops)))
+    if stores:  # what is loaded next stays after them, but for what is prefetched
+        return trips if trips is not None and trips <= most else 1
     copies = min(most, IN_A_ROW // loaded)
     return trips if trips is not None and trips <= min(most, 2 * copies) else copies
 
