@@ -211,6 +211,10 @@ def in_place(a, b, c, k, HOW: tl.constexpr):
     for at in range(0, k, 32):
         x = tl.load(a + m[:, None] * k + (at + s)[None, :])
         acc = tl.dot(x, tl.load(b + (at + s)[:, None] * 32 + n[None, :]), acc)
+    if HOW == "again":  # the first group alone stores, in each round
+        for i in range(3):
+            acc += tl.load(places)
+            tl.store(places, tl.full((128, 32), 1.0, tl.float32) * i)
     if HOW == "added":
         tl.store(places, tl.load(places) + acc)
     elif HOW == "doubled":  # all rows by the first group, while the other one still loads its own
@@ -222,7 +226,8 @@ def in_place(a, b, c, k, HOW: tl.constexpr):
 
 
 @pytest.mark.parametrize(
-    ("how", "groups"), [("plain", 2), ("added", 2), ("doubled", 1), ("cleared", 1)]
+    ("how", "groups"),
+    [("plain", 2), ("added", 2), ("doubled", 1), ("cleared", 1), ("again", 1)],
 )
 def test_groups_that_share_a_tile_keep_to_their_rows(how: str, groups: int) -> None:
     """Two groups keep no order: where one stores what the other loads or stores, the tile is not split.  In

@@ -1,4 +1,4 @@
-"""Runs that take turns: each goes on to its next stop when all others have come to theirs."""
+"""Runs of one program that take turns, so that what they do at their stops is in the program's order."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 
-Run = Callable[[Callable[[], None]], None]
+Place = tuple[int, ...]  # in the program: those that come first in it compare less
+Stop = Callable[[Place], None]
+Run = Callable[[Stop], None]
 
 
 def in_step(runs: Sequence[Run]) -> None:
-    """Carries out some runs, one at a time.  Each is given what it calls at a stop: the others then go on to
-    their next ones, in their order, before it does.  Raises what a run raises, which ends the others."""
+    """Carries out some runs, one at a time.  Each is given what it calls at a stop, which returns when no
+    other one is at an earlier place, or at the same place and earlier in `runs`.  Raises what a run raises,
+    which ends the others."""
     if len(runs) == 1:
-        runs[0](lambda: None)
+        runs[0](lambda place: None)
         return
     turns = _Turns(len(runs))
     threads = [
@@ -22,7 +25,7 @@ def in_step(runs: Sequence[Run]) -> None:
     ]
     for t in threads:
         t.start()
-    turns.begin()
+    turns.pass_on()
     for t in threads:
         t.join()
     if turns.error is not None:
@@ -34,41 +37,33 @@ class _Ended(BaseException):
 
 
 class _Turns:
-    """Whose turn it is: exactly one semaphore is up, or one run goes on."""
+    """Whose turn it is: exactly one semaphore is up, or one run goes on.  places: where those are that have
+    not ended."""
 
     def __init__(self, count: int) -> None:
         self.mine = [threading.Semaphore(0) for _ in range(count)]
-        self.going = list(range(count))
+        self.places: dict[int, Place] = dict.fromkeys(range(count), ())
         self.error: BaseException | None = None
 
-    def begin(self) -> None:
-        self.mine[0].release()
+    def pass_on(self) -> None:
+        if self.places:
+            self.mine[min(self.places, key=lambda i: (self.places[i], i))].release()
 
     def take(self, i: int, run: Run) -> None:
-        self._wait(i)
+        self.mine[i].acquire()
         try:
             if self.error is None:
-                run(lambda: self._stop(i))
+                run(lambda place: self._stop(i, place))
         except _Ended:
             pass
         except BaseException as error:  # raised where all of them were begun
             self.error = error
-        after = self._after(i)
-        self.going.remove(i)
-        if after != i:
-            self.mine[after].release()
+        del self.places[i]
+        self.pass_on()
 
-    def _stop(self, i: int) -> None:
-        after = self._after(i)
-        if after != i:
-            self.mine[after].release()
-            self._wait(i)
+    def _stop(self, i: int, place: Place) -> None:
+        self.places[i] = place
+        self.pass_on()
+        self.mine[i].acquire()
         if self.error is not None:
             raise _Ended
-
-    def _wait(self, i: int) -> None:
-        self.mine[i].acquire()
-
-    def _after(self, i: int) -> int:
-        """Whose turn comes after run i's: the next one's that still goes on."""
-        return self.going[(self.going.index(i) + 1) % len(self.going)]

@@ -27,7 +27,7 @@ from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import cluster, control, task, tile
 from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of, pointee_of
 from warploom.sim.evaluate import PURE, entering
-from warploom.sim.lockstep import in_step
+from warploom.sim.lockstep import Stop, in_step
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
@@ -195,19 +195,25 @@ class _Program:
     replicas: Mapping[str, int]
     shared: _ProgramState
     max_trips: int
-    stop: Callable[[], None] = lambda: None  # before an access to global memory
+    stop: Stop = lambda place: None  # before an access to global memory
     trips: int = 0  # of all `for`s so far
+    path: list[int] = field(
+        default_factory=list
+    )  # of the regions around: which iteration, which op
 
-    def whole(self, body: Region, stop: Callable[[], None]) -> None:
+    def whole(self, body: Region, stop: Stop) -> None:
         """Runs the program, and `stop` before each access to global memory."""
         self.stop = stop
         with np.errstate(all="ignore"):
             self.region(body)
 
-    def region(self, region: Region) -> tuple[Any, ...]:
+    def region(self, region: Region, iteration: int = 0) -> tuple[Any, ...]:
         """Runs a region whose parameters are already bound; gives what it yields."""
-        for o in region.ops[:-1]:
+        self.path += (iteration, 0)
+        for i, o in enumerate(region.ops[:-1]):
+            self.path[-1] = i
             self.op(o)
+        del self.path[-2:]
         return tuple(self.env[v] for v in region.yielded)
 
     def op(self, o: Op) -> None:
@@ -221,7 +227,7 @@ class _Program:
             if handler is None:
                 raise InternalError(f"the oracle has no meaning for {o.kind.name}")
             if o.accesses or o.kind is task.produce:
-                self.stop()
+                self.stop(tuple(self.path))
             run = self.divisions.step(o, self.offsets.narrowed(o, handler, first=2))
             out = run(self, o, *[env[v] for v in o.operands])
         if len(o.results) == 1:
@@ -269,7 +275,7 @@ def _for(p: _Program, o: Op, lo: Any, hi: Any, step: Any, *init: Any) -> Any:
         raise too_many(o, trips, most)
     for i in range(first, stop, stride):
         p.env.update(zip(body.params, (number(i), *carried), strict=True))
-        carried = p.region(body)
+        carried = p.region(body, i if stride > 0 else -i)
     return _single(carried)
 
 
@@ -279,13 +285,13 @@ def _while(p: _Program, o: Op, *init: Any) -> Any:
     carried = init
     for trips in itertools.count():
         p.env.update(zip(condition.params, carried, strict=True))
-        go, *rest = p.region(condition)
+        go, *rest = p.region(condition, 2 * trips)
         if not go:
             return _single(tuple(rest))
         if trips == p.max_trips:
             raise endless(o, trips)
         p.env.update(zip(body.params, rest, strict=True))
-        carried = p.region(body)
+        carried = p.region(body, 2 * trips + 1)
 
 
 @_effect(control.if_)
