@@ -71,7 +71,10 @@ class _State:
     def change(self, raised: Iterable[tuple[Mark, Mark]]) -> None:
         to = dict(raised)
         self.marks, self.writes = (
-            {x: frozenset(to.get(m, m) for m in ms) for x, ms in of.items()}
+            {
+                x: ms if ms.isdisjoint(to) else frozenset(to.get(m, m) for m in ms)
+                for x, ms in of.items()
+            }
             for of in (self.marks, self.writes)
         )
 

@@ -82,13 +82,14 @@ def _fewer(t: Task, roots: dict[Value, Op]) -> dict[Op, Op | None]:
     guards = list(_guards(t.region))
     if not guards:
         return found
-    # No guard: where they order no accesses to global memory drop_private_syncs drops them.
-    of_memory = {o: None for o in t.region.all_ops if o.attrs.get("memory")}
-    before = _state(_changed(t.region, of_memory), t, roots)
+    # The rest of a task is scanned once for each guard, so without what says nothing.  Nor are barriers for
+    # global memory guards: where they order no accesses to it drop_private_syncs drops them.
+    silent = {o: None for o in t.region.all_ops if o.attrs.get("memory") or _is_silent(o, roots)}
+    bare = _changed(t.region, silent)
+    before = _state(bare, t, roots)
 
     def holds(more: Changes) -> bool:
-        changed = _changed(t.region, {**of_memory, **found, **more})
-        return _state(changed, t, roots) == before
+        return _state(_changed(bare, {**found, **more}), t, roots) == before
 
     for wait, sync, _ in reversed(guards):
         gone = {o: None for o in (wait, sync) if o is not None}
@@ -97,12 +98,18 @@ def _fewer(t: Task, roots: dict[Value, Op]) -> dict[Op, Op | None]:
     for wait, _, most in guards:
         if wait is None or wait in found or wait.attrs["pending"]:
             continue
-        for n in range(min(most, MOST), 0, -1):
+        for n in range(1, min(most, MOST) + 1):
             fewer = {wait: wait.with_(attrs={**wait.attrs, "pending": n})}
-            if holds(fewer):
-                found |= fewer
-                break
+            if not holds(fewer):
+                break  # the more a wait leaves running, the less is over behind it
+            found |= fewer
     return found
+
+
+def _is_silent(o: Op, roots: Mapping[Value, Op]) -> bool:
+    """Does it neither order accesses to shared memory nor make one?"""
+    acts = o.regions or o.kind.effect is not Effect.NONE or o.kind is control.yield_
+    return not acts and not any(v in roots for v in o.operands)
 
 
 def _state(r: Region, t: Task, roots: dict[Value, Op]) -> list[dict[Op, Mark]]:
