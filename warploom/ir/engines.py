@@ -24,6 +24,10 @@ WAITED: dict[OpKind, str] = {
     tma.tma_store_wait: "stores",
     smem.cp_async_wait: "copies",
 }
+# By the work: what opens a group, closes it, waits for groups.
+OPENS, CLOSES, WAITS = (
+    {work: kind for kind, work in kinds.items()} for kinds in (OPENED, CLOSED, WAITED)
+)
 STORES_BOXES = frozenset((tma.tma_store,))
 COPIES_BOXES = frozenset((tma.tma_load,))  # and tells the mbarrier among its operands
 MOVES_BOXES = COPIES_BOXES | STORES_BOXES

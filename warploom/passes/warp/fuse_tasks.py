@@ -238,7 +238,7 @@ class _LoadsAhead(PipelinedLoop):
         after = arith.minimum(b, hi, arith.add(b, index, step))
         hints = [p.hint for p in self.kept]
         out = build.for_(b, (index, after, step), carried, self.load, iv="present", hints=hints)
-        smem.cp_async_commit(b)
+        engines.CLOSES["copies"](b)
         return out
 
     def load_in_range(self, b: Builder, index: Value, carried: Values) -> Values:
@@ -246,14 +246,14 @@ class _LoadsAhead(PipelinedLoop):
         more = arith.lt(b, index, self.loop.operands[1], hint="more")
         out = build.if_(b, more, lambda b: self.load(b, index, carried), lambda b: carried)
         if self.by_group:
-            smem.cp_async_commit(b)
+            engines.CLOSES["copies"](b)
         return out
 
     def body(self, b: Builder, i: Value, state: Values) -> Values:
         uses = len(self.carried_late)
         carried = state[uses:]
         if self.by_group:
-            smem.cp_async_wait(b, pending=self.distance - 1)
+            engines.WAITS["copies"](b, pending=self.distance - 1)
             smem.group_sync(b, scope="task")
         if self.is_first:
             carried = self.load_ahead(b, i, carried)

@@ -90,7 +90,7 @@ class InFlightLoop(PipelinedLoop):
                 x = x.with_(operands=(*x.operands[:2], at, use))
             b.append(x)
             if x is commits[-1]:
-                mma.wgmma_wait(b, pending=len(commits))
+                engines.WAITS["products"](b, pending=len(commits))
                 self.wait = b.ops[-1]
         control.yield_(b, *ends)
         return b.region(params)
@@ -136,7 +136,7 @@ class InFlightLoop(PipelinedLoop):
             for c in self.chains
         )
         flights = tuple(results[c.index] for c in self.chains)
-        b.append(Op(mma.wgmma_wait, flights, {"pending": 0}, sums, (), b.tasks, b.loc))
+        b.append(Op(engines.WAITS["products"], flights, {"pending": 0}, sums, (), b.tasks, b.loc))
         if not self.releases and not any(c.zero for c in self.chains):
             return
         ran = arith.lt(b, lo, hi, hint="ran")

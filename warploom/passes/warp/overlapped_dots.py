@@ -313,9 +313,9 @@ class _Copy(Copy):
             if self.order is not None:
                 self.order.wait(self.b)
                 self.order = None
-            mma.wgmma_fence(self.b)
+            engines.OPENS["products"](self.b)
             self.b.append(clone_op(o, self.env))
-            mma.wgmma_commit(self.b)
+            engines.CLOSES["products"](self.b)
             if self.flights is not None:
                 self.flights.append(self.env[o.result])
         elif _waits(o):

@@ -35,7 +35,8 @@ from warploom.ir.types import Shared, Tile
 from warploom.passes.partition_values import Cutter
 from warploom.schedule.model import Schedule
 
-_PLACE = {smem.cp_async: 1, smem.shared_store: 0}  # which operand says where a copy goes
+# Which operand says where a copy goes.
+_PLACE = {k: engines.DESTINATION[k] for k in (*engines.COPIES_PIECES, smem.shared_store)}
 
 
 def partition_copies(func: Func, schedule: Schedule) -> Func:

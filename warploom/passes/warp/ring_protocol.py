@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.errors import InternalError
-from warploom.ir import build
+from warploom.ir import build, engines
 from warploom.ir.core import Builder, Effect, Op, Value
 from warploom.ir.ops import arith, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Shared, TensorMap, Tile
@@ -99,7 +99,7 @@ def fill(
         else:
             _copy_box(b, source, place, replicas, x.piece)
     if ring.barriers is None:
-        smem.cp_async_commit(b)
+        engines.CLOSES["copies"](b)
     elif comes("registers"):
         smem.fence_async(b)
         mbarrier.mbarrier_arrive(b, ring.full, slot, by="warp")
@@ -173,7 +173,7 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
 def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
     """consumer_wait.  cp.async wrote by the generic proxy; whoever has observed that fences."""
     if ring.barriers is None:
-        smem.cp_async_wait(b, pending=0)
+        engines.WAITS["copies"](b, pending=0)
         smem.group_sync(b, scope="task")
         return
     mbarrier.mbarrier_wait(b, ring.full, slot, phase)

@@ -65,11 +65,11 @@ def _issued(
     b: Builder, a: Value, right: Value, acc: Value, use: Value, hint: str, id: str = ""
 ) -> Value:
     assert isinstance(acc.type, InFlight)
-    mma.wgmma_fence(b)
+    engines.OPENS["products"](b)
     flight = mma.wgmma(b, a, right, acc, use, hint=hint)
     b.ops[-1] = b.ops[-1].with_(id=id)
-    mma.wgmma_commit(b)
-    return mma.wgmma_wait(b, flight, pending=0, hint=hint)
+    engines.CLOSES["products"](b)
+    return engines.WAITS["products"](b, flight, pending=0, hint=hint)
 
 
 def _promoted(
@@ -201,7 +201,7 @@ def store(
 
         def body(inner: Builder) -> None:
             tma.tma_store(inner, tensor_map, place, *at, **policy)
-            tma.tma_store_commit(inner)
+            engines.CLOSES["stores"](inner)
 
         build.elect(b, body)
 
@@ -242,7 +242,7 @@ def wait_stores(b: Builder, pending: int = 0, read: bool = True) -> None:
     "cp.async.bulk.wait_group"; their completion is a proxy fence)."""
 
     def body(inner: Builder) -> None:
-        tma.tma_store_wait(inner, pending=pending, read=read)
+        engines.WAITS["stores"](inner, pending=pending, read=read)
 
     build.elect(b, body)
 

@@ -29,7 +29,7 @@ from warploom.errors import InternalError
 from warploom.ir import build, engines
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Builder, Func, Op, Region, Value
-from warploom.ir.ops import arith, control, mbarrier, smem, task, tma
+from warploom.ir.ops import arith, control, mbarrier, smem, task
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import Scalar, Shared, i32
 from warploom.passes.warp.backward_slices import Slice
@@ -225,7 +225,7 @@ def _send(b: Builder, s: _Store, phase: Value, replica: int, cut: Slice) -> None
         return build.const(b, replica * s.buffers + chunk % s.buffers)
 
     def give_back(chunk: int, pending: int) -> None:
-        tma.tma_store_wait(b, pending=pending, read=True)
+        engines.WAITS["stores"](b, pending=pending, read=True)
         mbarrier.mbarrier_arrive(b, s.free, number(chunk), by="warp")
 
     last = len(s.chunks) - 1
@@ -235,7 +235,7 @@ def _send(b: Builder, s: _Store, phase: Value, replica: int, cut: Slice) -> None
         place = smem.shared_slot(b, s.place, build.const(b, replica), buffer, hint="staging")
         operands = (chunk.operands[0], place, *(cut.get(v) for v in chunk.operands[2:]))
         b.append(chunk.with_(operands=operands))
-        tma.tma_store_commit(b)
+        engines.CLOSES["stores"](b)
         if i >= late:
             give_back(i - late, late)
     if late:
