@@ -32,7 +32,7 @@ from typing import Any
 from warploom.errors import InternalError
 from warploom.ir import build, engines
 from warploom.ir.core import Builder, Effect, Op, Value
-from warploom.ir.ops import arith, mbarrier, smem, task, tile, tma
+from warploom.ir.ops import arith, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Shared, TensorMap, Tile
 from warploom.passes.warp.lower_channels import Item, Ring
 
@@ -183,14 +183,31 @@ def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
 
 def release(b: Builder, ring: Ring, slot: Value) -> None:
     """consumer_release, before what was computed since something last read memory: the adding up of a
-    promoted sum need not keep the slot."""
-    at = len(b.ops)
+    promoted sum need not keep the slot; nor need a loop that finds in registers what was loaded before it."""
+    at = _loaded(b.ops, ring) or len(b.ops)
     while at and _only_computes(b.ops[at - 1]) and slot not in b.ops[at - 1].results:
         at -= 1
     after = b.ops[at:]
     del b.ops[at:]
     _release(b, ring, slot)
     b.ops += after
+
+
+def _loaded(ops: Sequence[Op], ring: Ring) -> int | None:
+    """How many of the ops load all of a slot into registers, where a loop follows them; None where others
+    read it."""
+    places = {x.slots for x in ring.items}
+    last = 0
+    for at, o in enumerate(ops, 1):
+        for x in o.all_ops:
+            if places.isdisjoint(x.operands):
+                continue
+            last = at
+            if x.kind in smem.PARTS:
+                places.update(x.results)
+            elif x.kind is not smem.shared_load:
+                return None
+    return last if last and any(o.kind in control.LOOPS for o in ops[last:]) else None
 
 
 def _only_computes(o: Op) -> bool:
