@@ -80,7 +80,7 @@ def test_reductions_compile(fn: str, name: str) -> None:
     text = {"i64": "i64", "u32": "u32"}.get(name, name)
     built = reducer(name)(fn).compile(["i32", "i32", "i32:16", f"*{text}:16", f"*{text}:16"])
     assert f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{fn}.tile" in built.cuda
-    assert ".L2::cache_hint" in built.cuda and "createpolicy" in built.cuda
+    assert ".L2::cache_hint" in built.cuda and "l2_evict_" in built.cuda
     assert built.resources.problems() == ()
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.sass import disassembled, disassembler
+from warploom.codegen.prelude import prelude
 from warploom.errors import CompileError, InternalError
 from warploom.runtime import nvrtc, nvrtc_process
 from warploom.runtime.nvrtc import compile_cuda, compiler_version, library_path, statements
 from warploom.runtime.nvrtc_process import Answer, StoppedError, ask, run
-from warploom.target import SM_90A
+from warploom.target import SM_80, SM_90A
 
 COPY = r"""
 extern "C" __global__ void __launch_bounds__(128) copy(float* p, int n) {
@@ -228,3 +230,15 @@ def test_without_a_process_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(nvrtc, "LARGE", 0)
     monkeypatch.setattr("sys.executable", "/no/such/python")
     assert compile_cuda(COPY, name="copy", target=SM_90A).registers
+
+
+@pytest.mark.skipif(disassembler() is None, reason="no nvdisasm")
+@pytest.mark.parametrize("which", ["evict_first", "evict_last", "evict_normal", "evict_unchanged"])
+def test_policies_of_the_l2_are_the_bits_that_ptxas_makes(which: str) -> None:
+    """On sm_80 it folds them."""
+    made = f'asm("createpolicy.fractional.L2::{which}.b64 %0, 1.0;" : "=l"(*p));'
+    source = f'extern "C" __global__ void k(unsigned long long* p) {{ {made} }}'
+    code = disassembled(compile_cuda(source, name="k", target=SM_80).cubin)
+    text = prelude(f"l2_{which}")["functions"][-1]
+    bits = int(text.partition("return ")[2].partition("ull;")[0], 16)
+    assert bits & 0xFFFFFFFF == 0 and f"{bits >> 32:#x}" in code
