@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from warploom.analysis.structure import Structure
-from warploom.ir.core import Effect, Family, Op, Value
+from warploom.ir.core import Family, Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.rules import Rules
 from warploom.ir.types import DType, Tile
@@ -137,7 +137,7 @@ class _Scan:
             for o in self.structure.users.get(v, ()):
                 if not self.mine(o) and o.kind is not control.yield_:
                     continue
-                fused = len(o.results) == 1 and not o.regions and o.kind.effect is Effect.NONE
+                fused = len(o.results) == 1 and o.computes
                 if fused and not WHOLE[o.kind]:
                     found |= self.read_by(o.result)
                     if self.counts(o.result):

@@ -22,10 +22,8 @@ from warploom.target import DEFAULT, Target, named
 
 
 class RuleError(Exception):
-    """A type rule refused.  It carries no location: whoever called the rule adds one.
-
-    `code` is the stable error code that a user sees when the frontend reports the refusal.
-    """
+    """A type rule refused.  It carries no location: whoever called the rule adds one.  code: the stable error
+    code that a user sees when the frontend reports the refusal."""
 
     def __init__(self, message: str, code: str = "type") -> None:
         super().__init__(message)
@@ -169,6 +167,11 @@ class Op:
         """It and those inside it, in the order of `walk`."""
         inside = chain.from_iterable(r.all_ops for r in self.regions) if self.regions else ()
         return (self, *inside)
+
+    @property
+    def computes(self) -> bool:
+        """Does it make its results and do nothing else, without ops inside?"""
+        return self.kind.effect is Effect.NONE and not self.regions
 
     @property
     def accesses(self) -> bool:

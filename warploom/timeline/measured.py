@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warploom.analysis.cost import elementwise
-from warploom.ir.core import Effect, Func, Op, walk
+from warploom.ir.core import Func, Op, walk
 from warploom.ir.ops import mbarrier, mma, smem, task, tma
 from warploom.ir.types import Barriers, Shared, Tile
 from warploom.passes.placed.instrument import Site
@@ -305,6 +305,6 @@ def _cost(o: Op, cost: CostTable) -> tuple[str, float]:
     if o.accesses:
         return "memory", float(cost.tma_latency)
     is_tile = any(isinstance(v.type, Tile) for v in (*o.results, *o.operands))
-    if o.kind.effect is Effect.NONE and is_tile and not o.regions:
+    if o.computes and is_tile:
         return elementwise(cost, o)
     return "alu", 0.0

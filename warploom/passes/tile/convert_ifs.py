@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from warploom.ir import build
 from warploom.ir.analysis import must_run, waits
-from warploom.ir.core import Builder, Effect, Func, Op, Region, Value
+from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import Env, substitute, with_ops, with_regions
 from warploom.ir.types import DType, Scalar, Tile, dtype_of, i1, shape_of
@@ -84,7 +84,7 @@ def _is_plain_load(o: Op) -> bool:
 
 def _is_cheap(o: Op) -> bool:
     divides = o.kind in (arith.idiv, arith.rem) and dtype_of(o.result.type).is_int
-    return o.kind.effect is Effect.NONE and not (o.regions or waits(o) or divides)
+    return o.computes and not (waits(o) or divides)
 
 
 def _converted(o: Op, b: Builder) -> list[Value]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warploom.ir.analysis import closure, waits
-from warploom.ir.core import Effect, Func, Op, Region
+from warploom.ir.core import Func, Op, Region
 from warploom.ir.ops import tile
 from warploom.ir.rewrite import with_ops, with_regions
 
@@ -47,7 +47,7 @@ def _region(region: Region) -> Region:
 def _hoisted(ops: list[Op], store: Op) -> list[Op]:
     """The ops with a store, and what it needs, before the first op that waits and that it may pass."""
     end = start = ops.index(store)
-    while start and _is_passed(ops[start - 1]):
+    while start and ops[start - 1].computes:
         start -= 1
     for at in range(start, end):
         moved = _needed(ops[at : end + 1], store) if waits(ops[at]) else set()
@@ -56,10 +56,6 @@ def _hoisted(ops: list[Op], store: Op) -> list[Op]:
             first = [o for o in ops[at : end + 1] if o in moved]
             return [*ops[:at], *first, *passed, *ops[end + 1 :]]
     return ops
-
-
-def _is_passed(o: Op) -> bool:
-    return o.kind.effect is Effect.NONE and not o.regions
 
 
 def _needed(ops: Sequence[Op], store: Op) -> set[Op]:

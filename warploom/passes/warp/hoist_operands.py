@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from warploom.ir.analysis import closure, defined, definitions
-from warploom.ir.core import Effect, Func, Op, Region, Value
+from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import smem
 from warploom.ir.rewrite import with_regions
 from warploom.schedule.model import Schedule
@@ -51,8 +51,7 @@ def _unchanging(body: Region, made: Mapping[Value, Op]) -> Collection[Op]:
     fixed: dict[Value, Op] = {}
     loads = []
     for o in body.ops:
-        pure = o.kind.effect is Effect.NONE and not o.regions
-        if not changing.isdisjoint(o.operands) or not (pure or o.kind is smem.shared_load):
+        if not changing.isdisjoint(o.operands) or not (o.computes or o.kind is smem.shared_load):
             continue
         if o.kind is smem.shared_load:
             if not _lies_in(o.operands[0], made, fixed):

@@ -27,7 +27,7 @@ from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import must_run
-from warploom.ir.core import Builder, Effect, Family, Func, Level, Op, Region, Value
+from warploom.ir.core import Builder, Family, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32, shape_of
 from warploom.passes.warp import lower_channels, lower_scalars, lower_sums, skip_idle
@@ -109,7 +109,7 @@ class _Partition:
         known = set(self.func.params)
         found = []
         for o in self.func.body.ops:
-            plain = o.kind.effect is Effect.NONE and not o.regions and o.kind is not task.replica_id
+            plain = o.computes and o.kind is not task.replica_id
             whole = all(isinstance(v.type, (Scalar, Pointer, View)) for v in o.results)
             if not (plain and whole and o.results) or not set(o.operands) <= known:
                 continue

@@ -31,7 +31,7 @@ from typing import Any
 
 from warploom.errors import InternalError
 from warploom.ir import build, engines
-from warploom.ir.core import Builder, Effect, Op, Value
+from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Shared, TensorMap, Tile
 from warploom.passes.warp.lower_channels import Item, Ring
@@ -212,7 +212,7 @@ def _loaded(ops: Sequence[Op], ring: Ring) -> int | None:
 
 def _only_computes(o: Op) -> bool:
     """A dot in registers does not: its operands would all have to be loaded before the release."""
-    return o.kind.effect is Effect.NONE and not o.regions and o.kind is not tile.dot
+    return o.computes and o.kind is not tile.dot
 
 
 def _release(b: Builder, ring: Ring, slot: Value) -> None:
