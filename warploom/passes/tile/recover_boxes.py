@@ -302,8 +302,13 @@ def _positive(func: Func) -> tuple[int, ...]:
     facts, taken = facts_of(func), set[Value]()
     sizes = [p for p in func.params if facts.interval(p).low < 1 <= facts.interval(p).high]
 
+    under: dict[frozenset[Value], Facts] = {}
+
     def never_zero(v: Value, given: set[Value]) -> bool:
-        return facts.where({p: facts.interval(p).refined(low=1) for p in given}).never_zero(v)
+        where = frozenset(given)
+        if where not in under:
+            under[where] = facts.where({p: facts.interval(p).refined(low=1) for p in given})
+        return under[where].never_zero(v)
 
     for o in walk(func.body):
         if o.kind not in (arith.idiv, arith.rem) or never_zero(o.operands[1], taken):
