@@ -479,3 +479,32 @@ def test_tiles_combined_together_are_cut_together(axis: int, knobs: dict[str, in
     np.testing.assert_array_equal(found[3], product.sum(axis) - product.max(axis))
     plans = compiled.schedule.split, compiled.schedule.cluster
     assert "MN"[1 - axis] in {plan.axis for plan in plans}
+
+
+@wl.jit
+def flattened(a, b, c, d, k):
+    z, m, n, s = tl.arange(0, 2), tl.arange(0, 32), tl.arange(0, 8), tl.arange(0, 64)
+    acc = tl.zeros((2, 32, 8), tl.float32)
+    for at in range(0, k, 64):
+        x = tl.load(a + (z[:, None, None] * 32 + m[None, :, None]) * k + (at + s)[None, None, :])
+        y = tl.load(b + (z[:, None, None] * k + (at + s)[None, :, None]) * 8 + n[None, None, :])
+        acc = tl.dot(x, y, acc)
+    rows = tl.arange(0, 64)
+    tl.store(c + rows[:, None] * 8 + n[None, :], tl.reshape(acc, (64, 8)).to(tl.float16))
+    tl.store(d + n, n.to(tl.float32))
+    tl.atomic_add(d + n, 1.0)
+
+
+@pytest.mark.filterwarnings("ignore::warploom.errors.WarploomWarning")
+def test_a_row_beside_a_matrix_that_groups_share() -> None:
+    """Along the columns of the matrix the row has no offset to compare."""
+    memory, b = filled(ints(64, 128), np.float16), filled(ints(2, 128, 8), np.float16)
+    args = [memory, b, memory[:4], np.zeros(8, np.float32), 128]
+    meta = {"num_consumer_groups": 0, "num_warps": 6}
+    with pytest.warns(wl.errors.WarploomWarning, match="overlap"):
+        compiled = flattened.compile_for(*args, grid=(1,), **meta)
+    wanted = np.einsum("zmk,zkn->zmn", memory.reshape(2, 32, 128).astype(float), b.astype(float))
+    compiled.simulate(*args, grid=(1,))
+    np.testing.assert_array_equal(
+        memory[:4].reshape(64, 8), wanted.reshape(64, 8).astype(np.float16)
+    )

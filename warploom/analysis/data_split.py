@@ -212,14 +212,19 @@ def _same_part(o: Op, write: Op, axis: int | None) -> bool:
     """Do an access and a write of the same memory, both cut along `axis`, meet in one replica alone?  Two
     stores by pointers are not compared: kernels that store a tile piece by piece cut each piece alike."""
     if o.kind in (tile.load_box, tile.store_box) and write.kind is tile.store_box:
-        return _offset(o, axis) is _offset(write, axis)
+        return _rank(o) == _rank(write) and _offset(o, axis) is _offset(write, axis)
     return Effect.WRITE in o.kind.effect or o.operands[0] is write.operands[0]
 
 
 def _offset(o: Op, axis: int | None) -> Value:
     """Where a box starts along an axis of the tile."""
+    return o.operands[len(o.operands) - _rank(o) + (axis or 0)]
+
+
+def _rank(o: Op) -> int:
+    """Axes of a box."""
     t = o.result.type if o.kind is tile.load_box else o.operands[1].type
-    return o.operands[len(o.operands) - len(shape_of(t)) + (axis or 0)]
+    return len(shape_of(t))
 
 
 def operand_axes(o: Op, axis: Axis) -> tuple[Axis, ...]:
