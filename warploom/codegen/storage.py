@@ -102,6 +102,8 @@ class _Scan:
         self.order: list[Value] = []
         self.immediate: set[Value] = set()
         self.counters: set[Value] = set()  # induction variables: C's loop advances them
+        self.carried: set[Value] = set()  # parameters of loops
+        self.returning: set[Value] = set()  # sums in flight over a back edge, what is made of them
         self._live: dict[Value, list[tuple[int, int]]] = {}
 
     def define(self, v: Value, time: int, loops: list[Op], o: Op) -> None:
@@ -186,7 +188,13 @@ class _Scan:
         same = (
             all(per_element(v) == per_element(o.results[0]) for v in tiles) if o.results else True
         )
-        views = any(v in self.roots and v not in self.immediate for v in tiles)
+        views = [v for v in tiles if v in self.roots and v not in self.immediate]
+        if not self.returning.isdisjoint(
+            tiles
+        ):  # views of arrays of other types are never the result's
+            mine = {registers_of(v) for v in o.results}
+            views = [v for v in views if registers_of(self.roots[v]) in mine]
+            self.returning.update(o.results)
         return o.kind in arith.ELEMENTWISE and same and not views
 
     def _op_edges(self, o: Op) -> None:
@@ -196,6 +204,8 @@ class _Scan:
             self.edges.append((0, o.results[1], o.operands[1]))
         elif o.kind in CHAINS:
             for a, b in zip(o.operands, o.results, strict=True):
+                if o.kind is mma.wgmma_wait and a in self.carried:
+                    self.returning.add(b)
                 self.edges.append((0 if o.kind is mma.wgmma_wait else 1, b, a))
         elif (
             o.kind is arith.select
@@ -208,6 +218,7 @@ class _Scan:
         inner = [*loops, o]
         self.loop_start[o] = self.at
         for r in o.regions:
+            self.carried.update(r.params)
             for v in r.params:
                 self.define(v, 2 * self.at + 1, inner, o)
             self.stack.append(o)

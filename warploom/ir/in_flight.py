@@ -8,9 +8,9 @@ there: ptxas takes the write for intended, and the result is wrong without a wor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
-from warploom.ir.analysis import defined
 from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import control, mma, task, tile
 from warploom.ir.types import Pointer, Tile
@@ -26,9 +26,10 @@ _State = tuple[_Reads, ...]  # of no group yet, then of the latest group, the on
 
 
 def overwritten_operands(func: Func) -> list[tuple[Op, Op]]:
-    """(wgmma, loop): the loop makes the wgmma's register operand, and may begin its next iteration while the
-    wgmma is still reading it.  At WARP and PLACED; in the order of the code."""
-    return list(_scanned(func).found)
+    """(wgmma, loop): the loop makes the wgmma's register operand again where the wgmma may still be reading
+    it.  At WARP and PLACED; in the order of the code."""
+    scan = _scanned(func)
+    return sorted(scan.found, key=lambda pair: scan.order[pair[0]])
 
 
 def finished_operands(func: Func) -> dict[Op, tuple[Op, ...]]:
@@ -76,12 +77,21 @@ class _Scan:
         self.oldest = max(
             waits, default=0
         )  # groups that any wait leaves: older ones are not told apart
+        self.loops: list[Op] = []  # around what is looked at
         self.found: dict[tuple[Op, Op], None] = {}
         self.finished: dict[Op, dict[Op, None]] = {}
 
     @cached_property
     def order(self) -> dict[Op, int]:
         return {o: i for i, o in enumerate(self.func.body.by_kind[mma.wgmma])}
+
+    @cached_property
+    def readers(self) -> dict[Value, list[Op]]:
+        """The wgmmas that read each register operand."""
+        found: dict[Value, list[Op]] = {}
+        for w in filter(_from_registers, self.order):
+            found.setdefault(self.registers(w.operands[0]), []).append(w)
+        return found
 
     @cached_property
     def root(self) -> dict[Value, Value]:
@@ -94,7 +104,14 @@ class _Scan:
         for o in r.ops:
             if o.kind in _STEPS or any(not _STEPS.isdisjoint(i.by_kind) for i in o.regions):
                 state = self.op(o, state)
+            self.make(o.results, state)
         return state
+
+    def make(self, values: Iterable[Value], state: _State) -> None:
+        """What is made while something may be reading what it was before."""
+        for w in (w for v in values for w in self.readers.get(v, ())):
+            if self.loops and any(w in reads for reads in state):
+                self.found[w, self.loops[-1]] = None
 
     def op(self, o: Op, state: _State) -> _State:
         match o.kind:
@@ -120,16 +137,14 @@ class _Scan:
     def loop(self, o: Op, state: _State) -> _State:
         """What is read after it: what any number of iterations leaves."""
         before: _State = ()
+        self.loops.append(o)
         while state != before:
             before, after = state, state
             for r in o.regions:
+                self.make(r.params, after)
                 after = self.region(r, after)
             state = _either(before, after)
-        if still := frozenset[Op]().union(*after):  # all that any iteration leaves
-            made = set(defined(o.regions[0])).union(*map(defined, o.regions[1:]))
-            for wgmma in sorted(still, key=self.order.__getitem__):
-                if self.registers(wgmma.operands[0]) in made:
-                    self.found[wgmma, o] = None
+        self.loops.pop()
         return state
 
     def registers(self, v: Value) -> Value:

@@ -8,6 +8,7 @@ and the epilogue.  Its instances say what belongs to which stage at WARP, where 
 stand beside the ops that the schedule names:
 
 - in_flight_dots.py: sums of dots, in flight while the next iteration issues its own;
+- late_waits.py: the last dot of a uniform kernel's iteration, waited for in the next one;
 - overlapped_dots.py: a consumer whose dots wait for each other (attention), and its producer's loads;
 - prefetched_loads.py: loads of a loop without dots, which wait in registers (of one with dots:
   prefetch_beside_rings, when rings' loads are in their places).
@@ -36,6 +37,7 @@ from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, rewrite_tasks, with_regions
 from warploom.passes.tile.canonicalize.simplify import Simplifier
 from warploom.passes.warp.in_flight_dots import Dots
+from warploom.passes.warp.late_waits import LateWait, late_wait
 from warploom.passes.warp.overlapped_dots import ConsumerLoop
 from warploom.passes.warp.ping_pong import ISSUE, OrderBarrier
 from warploom.passes.warp.pipelined_loop import PipelinedLoop, ProducerLoop
@@ -101,11 +103,11 @@ class _Task:
                 ops = deque(loop.tail.rest)
         return Region(r.params, tuple(b.ops))
 
-    def pipelined(self, o: Op, behind: Sequence[Op]) -> PipelinedLoop | None:
+    def pipelined(self, o: Op, behind: Sequence[Op]) -> PipelinedLoop | LateWait | None:
         """What becomes of a loop; None: it stays."""
         plan, late = self.plans.get(o.id), self.kernel.late
         if plan is None:
-            return self.kernel.dots.in_flight(o) if self.kernel.schedule.dots_in_flight else None
+            return self.in_flight(o)
         if self.consumes:
             if plan.ping_pong:
                 self.left[f"{o.id}{REST}"] = o.operands[0]
@@ -117,6 +119,18 @@ class _Task:
             loads = ProducerLoop(o, late[o.id]) if late[o.id] else None
             return loads if loads and not loads.tangled else None
         return None if plan.beside_rings else PrefetchedLoop(o, plan)
+
+    def in_flight(self, o: Op) -> PipelinedLoop | LateWait | None:
+        """The loop with dots in flight over its back edge."""
+        schedule, dots = self.kernel.schedule, self.kernel.dots
+        if not schedule.dots_in_flight:
+            return None
+        if (sums := dots.in_flight(o)) is not None or schedule.specialized:
+            return sums
+        main, target = schedule.tasks[0], self.kernel.target
+        threads = target.warp_size * main.warps
+        room = target.entry_registers(threads * main.replicas)
+        return late_wait(o, dots, threads, room)
 
     def remainder(self, o: Op) -> Op:
         """What is left of a loop, which passes its turns on: one an iteration but the first."""
