@@ -109,13 +109,15 @@ class CompiledKernel(metaclass=ABCMeta):
             return
         launcher, kernel = self._launcher, self.src.fn
 
-        def run(x: int, y: int, z: int, stream: int, _f: Any, _m: Any, _l: Any, *more: Any) -> None:
-            grid, args = (x, y, z), more[2:]
+        def run(
+            x: int, y: int, z: int, stream: int, _function: Any, _metadata: Any, _launch_metadata: Any,
+            _enter: Any, _exit: Any, *args: Any,
+        ) -> None:  # fmt: skip
             if AROUND or ENTER or EXIT:
-                launch = functools.partial(launcher, grid, stream, args)
-                launch_with_hooks(kernel.live(), launch, grid, args, {})
+                launch = functools.partial(launcher, (x, y, z), stream, args)
+                launch_with_hooks(kernel.live(), launch, (x, y, z), args, {})
             else:
-                launcher(grid, stream, args)
+                launcher((x, y, z), stream, args)
 
         self.run = run
 
