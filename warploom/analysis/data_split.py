@@ -212,7 +212,9 @@ def _same_part(o: Op, write: Op, axis: int | None) -> bool:
     """Do an access and a write of the same memory, both cut along `axis`, meet in one replica alone?  Two
     stores by pointers are not compared: kernels that store a tile piece by piece cut each piece alike."""
     if o.kind in (tile.load_box, tile.store_box) and write.kind is tile.store_box:
-        return _rank(o) == _rank(write) and _offset(o, axis) is _offset(write, axis)
+        return (axis or 0) < min(map(_rank, (o, write))) and _offset(o, axis) is _offset(
+            write, axis
+        )
     return Effect.WRITE in o.kind.effect or o.operands[0] is write.operands[0]
 
 
