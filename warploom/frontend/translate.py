@@ -35,6 +35,7 @@ from warploom.frontend.packed import Packed
 from warploom.frontend.promotion import promote
 from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import did_you_mean, refuse
+from warploom.frontend.rolled import MOST_WRITTEN, may_roll
 from warploom.frontend.scope import (
     Binding,
     Scope,
@@ -384,7 +385,25 @@ class Statements(Branches):
         if isinstance(space, language.range):
             self._loop(node, space)
             return None
-        return self._unroll(node, self.items(node.iter, space))
+        items = self.items(node.iter, space)
+        static = isinstance(space, language.static_range) and len(items) > MOST_WRITTEN
+        if static and may_roll(node, self.source.tree, self.scope) and self._rolled(node, space):
+            return None
+        return self._unroll(node, items)
+
+    def _rolled(self, node: ast.For, space: language.static_range) -> bool:
+        """Translates a loop of dots as one, where no step needs its index while compiling."""
+        builder, scope, lost = self.emitter.builder, dict(self.scope), dict(self.lost)
+        done = len(builder.ops)
+        try:
+            self._loop(node, language.range(*space.bounds))
+            found = any(o.kind is tile.dot for x in builder.ops[done:] for o in x.all_ops)
+        except CompileError:  # the body needs its index
+            found = False
+        if not found:
+            del builder.ops[done:]
+            self.scope, self.lost = scope, lost
+        return found
 
     def _unroll(self, node: ast.For, items: Sequence[Any]) -> Outcome:
         for i, item in enumerate(items):

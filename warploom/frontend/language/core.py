@@ -163,7 +163,10 @@ class range:
 
 @dataclass(init=False)
 class static_range:
-    """A loop that is unrolled while compiling: its bounds and index are constexprs."""
+    """A loop that is unrolled while compiling: its bounds and index are constexprs.
+
+    One of more than 16 steps with dots is a loop all the same, so that rings bring their operands, where no
+    step needs its index while compiling."""
 
     bounds: tuple[Any, Any, Any]
 
