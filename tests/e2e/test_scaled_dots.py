@@ -18,7 +18,7 @@ from tests.e2e import road
 from tests.pairwise import diagonals
 from warploom.errors import CompileError
 from warploom.ir.core import Level, walk
-from warploom.ir.ops import arith, tile
+from warploom.ir.ops import arith, smem, tile
 from warploom.target import TARGETS
 
 without_nvrtc = pytest.mark.usefixtures("without_nvrtc")
@@ -86,6 +86,48 @@ def test_wide_operands_are_decoded_in_smaller_parts() -> None:
     dots = [o for o in walk(made.lowered.at(Level.TILE).body) if o.kind is tile.dot]
     assert [o.operands[0].type.shape[1] for o in dots] == [32] * 8
     assert made.resources.spill_bytes < 100  # in parts of 64: 4000 with half of this K
+    made.simulate(a, sa, b, sb, c, k, grid=(1,), order="late")
+    assert not case.judge((a, sa, b, sb, c))
+
+
+@wl.jit
+def loaded_along_k(
+    a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, c_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    m, n, byte, part = (
+        tl.arange(0, BM),
+        tl.arange(0, BN),
+        tl.arange(0, BK // 2),
+        tl.arange(0, BK // 32),
+    )
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, K // BK, num_stages=2):
+        bytes_at, at = (k * (BK // 2) + byte)[None, :], (k * (BK // 32) + part)[None, :]
+        a = tl.load(a_ptr + m[:, None] * (K // 2) + bytes_at)
+        b = tl.load(b_ptr + n[:, None] * (K // 2) + bytes_at)
+        a_scale = tl.load(a_scale_ptr + m[:, None] * (K // 32) + at)
+        b_scale = tl.load(b_scale_ptr + n[:, None] * (K // 32) + at)
+        acc = tl.dot_scaled(a, a_scale, "e2m1", b.T, b_scale, "e2m1", acc)
+    tl.store(c_ptr + m[:, None] * BN + n[None, :], acc)
+
+
+@pytest.mark.parametrize("groups", [0, 2])
+def test_a_transposed_operand_is_decoded_as_it_was_loaded(groups: int) -> None:
+    """Each thread decodes bytes that lie side by side, and stores 16 bytes of K at once: nothing is exchanged."""
+    case = product(128, 128, 512, (128, 128, 128), "e2m1", "e2m1")
+    a, sa, b, sb, c, _, _, k = case.args
+    knobs = {"num_consumer_groups": groups, "target": "sm_90a"}
+    made = loaded_along_k.compile_for(
+        a, sa, b, sb, c, k, grid=(1,), BM=128, BN=128, BK=128, **knobs
+    )
+    kinds = {o.kind for o in walk(made.placed.body)}
+    assert tile.convert_layout not in kinds
+    operands = [
+        o.result.type
+        for o in walk(made.placed.body)
+        if o.kind is smem.shared_alloc and o.attrs["name"].startswith("operand")
+    ]
+    assert operands and all(t.inner == 0 for t in operands)
     made.simulate(a, sa, b, sb, c, k, grid=(1,), order="late")
     assert not case.judge((a, sa, b, sb, c))
 

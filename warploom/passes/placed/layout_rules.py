@@ -125,9 +125,19 @@ _EXPAND = _axes(
     lambda o, x: x.insert(o.attrs["axis"]),
     lambda o, y: y.drop(o.attrs["axis"]),
 )
-_BROADCAST = _axes(  # forwards a layout would fill registers with copies: only backwards
-    None, lambda o, y: y.unbroadcast(shape_of_tile(o.operands[0]))
-)
+
+
+def _twice(o: Op, x: Layout) -> Layout | None:
+    """Forwards a layout would fill registers with copies, but for pairs: of what is unpacked, say."""
+    shape = shape_of_tile(o.result)
+    wider = [axis for axis, n in enumerate(shape) if n != x.shape[axis]]
+    if len(wider) != 1 or shape[wider[0]] != 2:
+        return None
+    second = tuple(int(axis == wider[0]) for axis in range(len(shape)))
+    return replace(x, shape=shape, reg=(second, *x.reg))
+
+
+_BROADCAST = _axes(_twice, lambda o, y: y.unbroadcast(shape_of_tile(o.operands[0])))
 _TRANSPOSE = _axes(
     lambda o, x: x.permute(o.attrs["perm"]),
     lambda o, y: y.permute(_inverse(o.attrs["perm"])),

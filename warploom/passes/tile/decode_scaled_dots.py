@@ -8,6 +8,7 @@ after:   %n = select(…, decode(%b), decode(shr(%b, 4)))
          %w = mul(cast(reshape(%n)), reshape(broadcast(cast(decode(%scale)))))
          %d = dot(%a, %w, %acc)                                   %w: bf16
 
+A transposed operand is decoded as it was before, and transposed then: its bytes lie along K.
 Where a matrix unit takes scales it is dot(%a, %b, %acc, %sa, %sb) instead.
 
 An element times its scale has at most 6 bits: it is exact in bf16 (and in f16, which is taken where the other
@@ -18,10 +19,12 @@ scales, by scales of 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from warploom.ir import build
+from warploom.ir.analysis import definitions
 from warploom.ir.core import Builder, Func, Op, Value, walk
 from warploom.ir.ops import arith, tile
 from warploom.ir.ops.scaled import GROUPS, Side, dot_scaled, sides
@@ -40,10 +43,10 @@ def has_scaled_dots(func: Func) -> bool:
 
 def decode_scaled_dots(func: Func, target: Target) -> Func:
     """See the module's docstring."""
-    return rewrite(func, partial(_dot, target))
+    return rewrite(func, partial(_dot, target, definitions(func.body)))
 
 
-def _dot(target: Target, o: Op, b: Builder) -> tuple[Value, ...] | None:
+def _dot(target: Target, made: Mapping[Value, Op], o: Op, b: Builder) -> tuple[Value, ...] | None:
     if o.kind is not dot_scaled:
         return None
     found, acc, hint = sides(o), o.operands[2], o.result.hint
@@ -53,13 +56,26 @@ def _dot(target: Target, o: Op, b: Builder) -> tuple[Value, ...] | None:
         scales = (_scale(b, s) for s in found)
         return (tile.dot(b, *operands, acc, *scales, hint=hint),)
     wanted = f16 if any(s.dtype == f16 for s in found) else bf16
+    right = made.get(found[1].value)
+    turned = found[1].scale is not None and right is not None and right.kind is tile.transpose
+    if turned:
+        assert right is not None
+        found = found[0], _turned(found[1], right.operands[0])
     k = found[0].shape[1]
     at_once = 64 if 64 * max(shape_of(o.result.type)) <= AT_ONCE else 32
     each = at_once if k % at_once == 0 else k
     for first in range(0, k, each):
         part = (s if each == k else _piece(b, s, first, each) for s in found)
-        acc = tile.dot(b, *(_decoded(b, target, s, wanted) for s in part), acc, hint=hint)
+        x, y = (_decoded(b, target, s, wanted) for s in part)
+        if turned:
+            y = tile.transpose(b, y, perm=(1, 0))
+        acc = tile.dot(b, x, y, acc, hint=hint)
     return (acc,)
+
+
+def _turned(s: Side, value: Value) -> Side:
+    """A transposed operand as it was before: so its bytes lie as they were loaded."""
+    return replace(s, value=value, k=1 - s.k, packed=1 - s.packed)
 
 
 def _piece(b: Builder, s: Side, first: int, each: int) -> Side:

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from warploom.analysis.access import Accesses
+from warploom.analysis.adjacent_axes import MOVES, moved_axis
 from warploom.analysis.matrix_units import doing
 from warploom.analysis.memory_order import announcing, ordered
 from warploom.analysis.structure import Demand, structure_of
@@ -431,8 +432,13 @@ class _Writer:
             view = self.shared.accesses.view(o)
             return self.shared.accesses.inner_axis(view, len(shape_of(v.type)))
         tiles = [x for x in o.operands if shape_of(x.type)] if o is not None else []
-        follows = o is not None and o.kind.family is Family.POINTWISE and len(tiles) == 1
-        return self.adjacent(tiles[0]) if follows else None
+        if o is None or not tiles:
+            return None
+        if o.kind.family is Family.POINTWISE:
+            found = {self.adjacent(x) for x in tiles} - {None}
+            return found.pop() if len(found) == 1 else None
+        axis = self.adjacent(tiles[0]) if o.kind in MOVES else None
+        return None if axis is None else moved_axis(o, axis)
 
     def readable(self, v: Value, is_a: bool, unit: MatrixUnit | None = None) -> Value | None:
         """Where a unit (None: wgmma) can read operand v in place."""
