@@ -75,6 +75,8 @@ def test_device_asserts_run_and_nothing_else_is_a_debug_build(scale: Any) -> Non
     assert kernel.request.knobs.debug == "asserts"
     text = triton.compile(ASTSource(scale, kernel.src.signature, {"XBLOCK": 64}), H100).cuda
     assert "__trap" in kernel.cuda and "__trap" not in text
+    eight = triton.compile(ASTSource(scale, kernel.src.signature, {"XBLOCK": 1024}), H100, OPTIONS)
+    assert eight.cuda.count("__trap") == 1, "one branch, whatever elements a thread has"
 
 
 def test_a_kernel_comes_out_of_another_process(scale: Any) -> None:

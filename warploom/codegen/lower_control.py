@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from warploom.codegen.context import Emitter, Lowering, defined
 from warploom.codegen.registers import c_type, read
+from warploom.codegen.text import all_of
 from warploom.ir import format
 from warploom.ir.core import Op, OpKind, Region, Value
 from warploom.ir.ops import control, task, tile
@@ -77,10 +78,9 @@ def _device_assert(e: Emitter, o: Op) -> None:
     if isinstance(c.type, Scalar):
         e.line(f"if (!{e.scalar(c)}) {failed}")
         return
-    r = e.regs(c)
-    t = c.typed(Tile)
-    for i, element in enumerate(r.elements):
-        e.line(f"if (!{e.guarded(t, i, read(element, r.elem), 'true')}) {failed}")
+    r, t = e.regs(c), c.typed(Tile)  # one branch: loads cross none
+    holds = (e.guarded(t, i, read(x, r.elem), "true") for i, x in enumerate(r.elements))
+    e.line(f"if (!({all_of(holds)})) {failed}")
 
 
 PRINT = {"bool": "%d", "signed char": "%d", "short": "%d", "int": "%d", "i64": "%lld", "u8": "%u",
