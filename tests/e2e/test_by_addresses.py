@@ -110,7 +110,7 @@ def test_a_product_reads_what_an_earlier_tile_stored(kernel: Any, groups: int) -
     sizes = [(m, 128, 96), (m, 64, 128), (m, 64, 64)]
     meta = META | {"BM": m, "num_warps": 4 * groups}
     compiled = kernel.compile_for(*Chain(sizes).args, grid=(1,), **meta)
-    assert compiled.plan.rings and [n for _, n in compiled.schedule.prefetched] == [2]
+    assert compiled.plan.rings and [n for _, n in compiled.schedule.prefetched] == [7]
     assert compiled.schedule.split.count == groups
     for order in ("", *default_orders(ORDERS)):
         chain = Chain(sizes)
@@ -141,3 +141,18 @@ def test_the_checker_finds_nothing() -> None:
     compiled = by_pointers.compile_for(*Chain([(64, 64, 64)]).args, grid=(1,), **META)
     report = compiled.check()
     assert report.verdict is not Verdict.BROKEN, str(report)
+
+
+def test_slots_in_shared_memory_that_nobody_else_would_use() -> None:
+    """Of a launch of one program a multiprocessor more than of one of many; never more than are asked for."""
+
+    def depth(grid: int, **knobs: int) -> int:
+        args = Chain([(64, 64, 64)]).args
+        compiled = by_pointers.compile_for(*args, grid=(grid,), **META | knobs)
+        assert compiled.plan.by_waves == (not knobs)
+        (ring,) = compiled.schedule.channels
+        assert dict(compiled.schedule.prefetched).popitem()[1] == ring.depth - 1
+        return ring.depth
+
+    assert depth(1) == 8 > depth(5000) >= 3
+    assert depth(1, num_stages=2) == 2 and depth(1, num_stages=4) == 4

@@ -48,6 +48,7 @@ from warploom.schedule.model import (
     TaskPlan,
 )
 from warploom.schedule.resources import Headroom
+from warploom.schedule.spare_slots import with_spare_slots
 from warploom.schedule.stores import Stores
 from warploom.schedule.tasks import check_dot_types, check_limits, plan_tasks, with_stores
 from warploom.target import Target
@@ -80,7 +81,7 @@ def choose(
     context = Context(func, knobs, target, headroom or Headroom())
     launch = launch or Launch()
     schedule = without_idle_slots(context, _with_room(context, launch))
-    schedule = _less_crowded(context, schedule)
+    schedule = with_spare_slots(context, _less_crowded(context, schedule), launch)
     return split_k.with_split_k(context, schedule, launch)
 
 

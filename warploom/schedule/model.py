@@ -33,7 +33,9 @@ class Knobs:
         "warps of a uniform program, or of each consumer group (then a multiple of 4)",
     )
     num_stages: int = _knob(
-        3, "slots of a uniform kernel's rings: iterations that its loads run ahead, plus one"
+        3,
+        "slots of a uniform kernel's rings: iterations that its loads run ahead, plus one; three may be more "
+        "where shared memory is left",
     )
     num_ctas: int = _knob(
         1, "CTAs of a program: a cluster; grid, program_id and BLOCK_* are the cluster's"
