@@ -77,6 +77,7 @@ def test_device_asserts_run_and_nothing_else_is_a_debug_build(scale: Any) -> Non
     assert "__trap" in kernel.cuda and "__trap" not in text
     eight = triton.compile(ASTSource(scale, kernel.src.signature, {"XBLOCK": 1024}), H100, OPTIONS)
     assert eight.cuda.count("__trap") == 1, "one branch, whatever elements a thread has"
+    assert " || " in eight.cuda and "(bool)" not in eight.cuda  # of predicates no bytes
 
 
 def test_a_kernel_comes_out_of_another_process(scale: Any) -> None:

@@ -92,6 +92,8 @@ def expression(kind: OpKind, elem: DType, x: str, y: str = "", *, nonzero: bool 
             return f"{'fmod' if wide else 'fmodf'}({x}, {y})"
         if kind in (arith.shl, arith.shr) and not _is_short_shift(y, elem):
             return _clamped_shift(kind, elem, x, y)
+        if elem.name == "i1" and kind in (arith.and_, arith.or_):  # no bytes are made of predicates
+            return f"{x} {OPERATORS[kind] * 2} {y}"
         text = f"{x} {OPERATORS[kind]} {y}"
         if kind in arith.COMPARE:
             return text
