@@ -157,7 +157,7 @@ DEV float round_f8e5m2(float x) { return f8e5m2_at<0>(pair_f8e5m2(x, 0.0f)); }
 
 // The bits where a format of a larger exponent's bias has them, subnormals too: in f32 times 2^126, in f16 times
 // 2^8, and as they are.
-DEV float decode_e2m1(u8 x) { return float_of((u32)(x & 7) << 22 | (u32)(x & 8) << 28) * 0x1p126f; }
+DEV float decode_e2m1(u8 x) { return float_of((u32)((int)((u32)x << 28) >> 6) & 0x81c00000u) * 0x1p126f; }
 
 DEV float decode_e4m3(u8 x) { return (x & 127) == 127 ? float_of(0x7fffffffu) : f16_bits((u16)((x & 127) << 7 | (x & 128) << 8)) * 256.0f; }
 
