@@ -16,9 +16,8 @@ are software-pipelined (pipelined_loop.py): loads are stage 0, uses stage 1, as 
 loads keep their own carried values (cursors, advanced addresses): they are that many iterations ahead.
 A ring of one slot can't run ahead: loads come before uses in the same iteration.  Of two slots that an
 iteration gives back itself each is filled again right then, for the iteration after the next: nothing else
-would be on its way while the next one is waited for.  Where an iteration gives back what the one before has
-read (late_waits.py), the slot is filled right behind that.  Where constants say that a loop has no more
-iterations than its rings have slots, all its loads come before it.
+would be on its way while the next one is waited for.  Where constants say that a loop has no more iterations
+than its rings have slots, all its loads come before it.
 
 Where copies complete by group, an iteration begins with the one wait for all that it reads, and each
 iteration of the loads is one group, empty where there is nothing left to load: so the group that an iteration
@@ -259,18 +258,10 @@ class _LoadsAhead(PipelinedLoop):
         if self.is_first:
             carried = self.load_ahead(b, i, carried)
         old = self.copy(b, dict(zip((self.index, *self.carried_late), (i, *state), strict=False)))
-        main = self.in_stage(1)
-        at = self.given_back(main) if self.distance == 1 and not self.by_group else len(main)
-        old.write(main[:at])
+        old.write(self.in_stage(1))
         if not self.is_first:
             carried = self.load_ahead(b, i, carried)
-        old.write(main[at:])
         return (*(old.get(self.ends[p]) for p in self.carried_late), *carried)
-
-    def given_back(self, main: Sequence[Op]) -> int:
-        """How many ops of an iteration it takes until it has given back all slots that it does."""
-        arrives = (any(x.kind is mbarrier.mbarrier_arrive for x in o.all_ops) for o in main)
-        return max((n for n, does in enumerate(arrives, 1) if does), default=len(main))
 
     def load_ahead(self, b: Builder, i: Value, carried: Values) -> Values:
         """Stage 0 of the iteration that is to be loaded now."""

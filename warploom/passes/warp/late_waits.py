@@ -15,9 +15,8 @@ before (in a loop):                         after:
                                             and after the loop the wait, and the last release
 
 A left operand in registers stays in them that long: it has to be made of what the wait brought, so that its
-next value can't be there before, and both fit.  Of two slots the one that is given back there is filled right
-then (fuse_tasks): the next tiles are on their way all through the arithmetic.  Without such arithmetic both
-are drained at once (in_flight_dots.py says why).
+next value can't be there before, and both fit.  Rings of two slots are drained at once (in_flight_dots.py
+says why).
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def _holds(ops: list[Op], dot: Op, first: Op, dots: Dots) -> bool:
     stored = {
         dots.origin(x.operands[0])[0]
         for top in ops
-        for x in top.all_ops
+        for x in (top, *(x for r in top.regions for x in r.all_ops))
         if x.kind is smem.shared_store
     }
     return all(dots.origin(v)[0] not in stored for v in dot.operands[:2])
@@ -160,8 +159,7 @@ def _releases(ops: list[Op], dot: Op, last: Op, dots: Dots) -> tuple[Op, ...] | 
     """The arrivals that give the slots back which the dot reads; None where they can't come later."""
     slots = {slot for v in dot.operands[:2] if (slot := dots.origin(v)[1]) is not None}
     rings = [x for x in ops if x.kind is task.ring_next and x.operands[0] in slots]
-    least = 2 if isinstance(dot.operands[0].type, Tile) else dots.slots
-    if any(x.attrs["depth"] < least for x in rings):
+    if any(x.attrs["depth"] < dots.slots for x in rings):
         return None
     arrivals = [x for x in ops if x.kind is mbarrier.mbarrier_arrive and x.operands[1] in slots]
     behind = ops[ops.index(last) :]
