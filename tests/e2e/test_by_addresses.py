@@ -156,3 +156,10 @@ def test_slots_in_shared_memory_that_nobody_else_would_use() -> None:
 
     assert depth(1) == 8 > depth(5000) >= 3
     assert depth(1, num_stages=2) == 2 and depth(1, num_stages=4) == 4
+
+
+def test_a_box_that_lies_whole_in_its_array_is_copied_without_masks() -> None:
+    text = by_descriptors.compile_for(*Chain([(64, 64, 64)]).args, grid=(1,), **META).cuda
+    copies = [line.strip() for line in text.splitlines() if "cp_async<16>(" in line]
+    whole = [line for line in copies if line.endswith(", 16);")]
+    assert 2 * len(whole) == len(copies) > 0

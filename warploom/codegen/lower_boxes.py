@@ -102,7 +102,8 @@ def _make_view(e: Emitter, o: Op) -> None:
 
 
 def _cp_async(e: Emitter, o: Op) -> None:
-    """Every thread copies pieces of `bytes`; what lies out of bounds is filled with zeros."""
+    """Every thread copies pieces of `bytes`; what lies out of bounds is filled with zeros.  A box that lies
+    whole in the array, which all threads know, asks nothing more."""
     v, dst, *offsets = o.operands
     t = dst.type
     if isinstance(v.type, Tile):
@@ -128,22 +129,44 @@ def _cp_async(e: Emitter, o: Op) -> None:
     trips = len(starts) // body
     places = Places(e, e.shared(dst), to[0], real[0], f"{dst.hint or 'slot'}_at")
     moved = f" + {affine(0, further)}" if further else ""
-    lines = []
-    for j in range(body):
-        place = tuple(replace(c, step=step) for c, step in zip(at[j], steps, strict=True))
-        held = all_of((e.holder(layout), rows.held(place, starts[j::body])))
-        test = rows.test(place, but=inner)
-        count, name = rows.valid(n, inner, place[inner]), e.name("count")
-        count = f"{count} * {item}" if item > 1 else count
-        lines.append(f"const int {name} = {f'{test} ? {count} : 0' if test else count};")
-        into = places.at(to[j], real[j]) + moved
-        source = f"{name} ? {rows.pointer(place)} : {e.scalar(box.view.operands[0])}"
-        copy = f"cp_async<{size}>({into}, {source}, {name});"
-        lines.append(f"if ({held}) {copy}" if held else copy)
+    spots = [
+        tuple(replace(c, step=step) for c, step in zip(at[j], steps, strict=True))
+        for j in range(body)
+    ]
+    into = [places.at(to[j], real[j]) + moved for j in range(body)]
+    pointers = [rows.pointer(place) for place in spots]
+    holder, whole = e.holder(layout), rows.inside()
+
+    def masked() -> list[str]:
+        lines = []
+        for j, place in enumerate(spots):
+            held = all_of((holder, rows.held(place, starts[j::body])))
+            test = rows.test(place, but=inner)
+            count, name = rows.valid(n, inner, place[inner]), e.name("count")
+            count = f"{count} * {item}" if item > 1 else count
+            lines.append(f"const int {name} = {f'{test} ? {count} : 0' if test else count};")
+            source = f"{name} ? {pointers[j]} : {e.scalar(box.view.operands[0])}"
+            copy = f"cp_async<{size}>({into[j]}, {source}, {name});"
+            lines.append(f"if ({held}) {copy}" if held else copy)
+        return lines
+
+    if not whole:
+        _repeated(e, masked(), trips, unroll // body)
+        return
+    copies = (f"cp_async<{size}>({x}, {p}, {size});" for x, p in zip(into, pointers, strict=True))
+    with e.block(f"if ({whole})"):
+        plain_copies = [f"if ({holder}) {copy}" if holder else copy for copy in copies]
+        _repeated(e, plain_copies, trips, unroll // body)
+    with e.block("else"):
+        _repeated(e, masked(), trips, unroll // body)
+
+
+def _repeated(e: Emitter, lines: Sequence[str], trips: int, unroll: int) -> None:
+    """Lines once, or for each i below `trips`."""
     if trips == 1:
         e.lines((0, text) for text in lines)
         return
-    e.line(f"#pragma unroll {max(1, unroll // body)}")
+    e.line(f"#pragma unroll {max(1, unroll)}")
     with e.block(f"for (int i = 0; i < {trips}; ++i)"):
         e.lines((0, text) for text in lines)
 
