@@ -95,8 +95,8 @@ def cdiv(x: int, y: int) -> int:
 
 
 def next_power_of_2(n: int) -> int:
-    """The smallest power of two that is not below n."""
-    return 1 << max(0, n - 1).bit_length()
+    """The smallest power of two that is not below n; 0 where n is not positive, as Triton's."""
+    return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
 for _helper in (cdiv, next_power_of_2):  # kernels may call them with constexprs

@@ -461,3 +461,14 @@ def test_a_table_of_timings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ]
     assert (tmp_path / "to" / "table.csv").read_text().splitlines()[2] == "3,5,81,151"
     assert (tmp_path / "to" / "table.png").stat().st_size > 1000
+
+
+def test_values_of_the_host_answer_as_triton_s() -> None:
+    assert tl.int32.is_int() and tl.int32.is_int and not tl.float16.is_int()
+    assert tl.pointer_type(tl.float16, 1) == tl.pointer_type(tl.float16)
+    assert tl.pointer_type(tl.float16).is_ptr() and not tl.float16.is_ptr()
+    assert str(tl.constexpr(3)) == "constexpr[3]" and repr(tl.constexpr("a")) == "constexpr[a]"
+    both = tl.constexpr(3).logical_and(tl.constexpr(0))
+    assert isinstance(both, tl.constexpr) and both == 0
+    assert tl.constexpr(0).logical_or(tl.constexpr(7)) == 7 and tl.constexpr(0).not_() == 1
+    assert [triton.next_power_of_2(n) for n in (-1, 0, 1, 5, 8)] == [0, 0, 1, 8, 8]

@@ -235,6 +235,22 @@ def test_sorted_and_rearranged(n: int, m: int, dtype: Any) -> None:
 
 
 @triton.jit
+def widened_kernel(x_ptr: Any, out_ptr: Any, K: tl.constexpr) -> None:
+    found = tl.topk(tl.load(x_ptr + tl.arange(0, 8)), K)
+    tl.static_assert(
+        found.dtype == (x_ptr.dtype.element_ty if K == 8 else out_ptr.dtype.element_ty)
+    )
+    tl.store(out_ptr + tl.arange(0, K), found * 3)
+
+
+@pytest.mark.parametrize(("dtype", "wide"), [(np.int8, np.int32), (np.float16, np.float32)])
+def test_topk_of_few_is_as_wide_as_max(dtype: Any, wide: Any) -> None:
+    x = np.array([1, 100, 3, 90, -5, 7, 60, 8], dtype)
+    assert list(on_both(widened_kernel, np.zeros(2, wide), x, K=2)) == [300, 270]
+    on_both(widened_kernel, np.zeros(8, wide), x, K=8)
+
+
+@triton.jit
 def rows_sorted(
     x_ptr: Any, out_ptr: Any, N: tl.constexpr, M: tl.constexpr, DOWN: tl.constexpr
 ) -> None:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from warploom.ir.core import RuleError, Type
+
+
+class _Answer(int):
+    """A property's bool that may be called: Triton's dtypes have a method of that name."""
+
+    def __call__(self) -> bool:
+        return bool(self)
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class DType:
 
     @property
     def is_int(self) -> bool:
-        return self.kind in ("int", "uint", "bool")
+        return _Answer(self.kind in ("int", "uint", "bool"))  # type: ignore[return-value]
 
     @property
     def is_8bit_float(self) -> bool:
@@ -111,7 +121,7 @@ DTYPE_PREDICATES: dict[str, Callable[[DType], Any]] = {
     "is_floating": lambda d: d.is_float,
     "is_standard_floating": lambda d: d.is_float and d.bits > 8,
     "is_fp8": lambda d: d.is_8bit_float,
-    "is_int": lambda d: d.is_int,
+    "is_int": lambda d: bool(d.is_int),
     "is_int_signed": lambda d: d.kind == "int",
     "is_int_unsigned": lambda d: d.kind in ("uint", "bool"),
     "is_ptr": lambda d: False,
@@ -161,9 +171,14 @@ class Scalar(Type):
 
 @dataclass(frozen=True)
 class Pointer(Type):
-    """An address of elements in global memory."""
+    """An address of elements in global memory: of Triton's address spaces the one that is 1."""
 
     dtype: DType
+    address_space: InitVar[int] = 1
+
+    def is_ptr(self) -> bool:
+        """True, as of Triton's type of pointers."""
+        return True
 
     @property
     def element_ty(self) -> DType:

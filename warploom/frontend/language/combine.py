@@ -23,7 +23,7 @@ from warploom.frontend.coerce import (
     static_int,
 )
 from warploom.frontend.language.core import builtin, method
-from warploom.frontend.language.linear import of_bits, reduced, scanned
+from warploom.frontend.language.linear import of_bits, reduced, scanned, widened
 from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, reshape, tile_of
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, OpKind, Region, Value
@@ -299,13 +299,13 @@ def sort(x: Operand, dim: int | None = None, descending: bool = False) -> Tensor
 @builtin
 def topk(x: Operand, k: int, dim: int | None = None, descending: bool = True) -> Tensor:
     """The k largest elements along an axis (the last without `dim`), the largest first; without `descending`
-    the k smallest, the smallest first."""
+    the k smallest, the smallest first.  Of fewer than all, those narrower than 32 bits are widened, as by max."""
     found = _sorted(x, dim, static_bool(descending, "descending"), "topk")
     a = axis_of(-1 if dim is None else dim, len(current().shape(found)))
     count, n = static_int(k, "topk's count"), current().shape(found)[a]
     if not 1 <= count <= n:
         refuse("topk", f"the largest {count} of {n}", f"ask for 1 to {n}")
-    return _take(found, arange(0, count), a)
+    return widened(_take(found, arange(0, count), a)) if count < n else found
 
 
 @builtin

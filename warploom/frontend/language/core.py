@@ -65,7 +65,7 @@ class Constexpr:
         self.value: Any = value.value if isinstance(value, Constexpr) else value
 
     def __repr__(self) -> str:
-        return f"constexpr({self.value!r})"
+        return f"constexpr[{self.value}]"  # Triton's text
 
     def __eq__(self, other: object) -> bool:
         return bool(self.value == (other.value if isinstance(other, Constexpr) else other))
@@ -81,6 +81,18 @@ class Constexpr:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.value(*args, **kwargs)
+
+    def not_(self) -> Constexpr:
+        """not, as a constexpr."""
+        return Constexpr(not self.value)
+
+    def logical_and(self, other: Constexpr) -> Constexpr:
+        """Python's and of what both hold, as a constexpr."""
+        return Constexpr(self.value and other.value)
+
+    def logical_or(self, other: Constexpr) -> Constexpr:
+        """Python's or of what both hold, as a constexpr."""
+        return Constexpr(self.value or other.value)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.value)

@@ -234,9 +234,13 @@ def _extreme(
     if static_bool(return_indices, "return_indices"):
         value = x if d != bf16 else emitter.cast(x, f32)
         return _extreme_with_index(value, axis, keep_dims, fn, tie_break_left)
-    if d.bits < 32:
-        x = emitter.cast(x, f32 if d.is_float else i32)
-    return reduced(x, axis, keep_dims, fn)
+    return reduced(widened(x), axis, keep_dims, fn)
+
+
+def widened(x: Value) -> Value:
+    """Types narrower than 32 bits as f32 or i32: what Triton does before max and min."""
+    d = current().number(x)
+    return x if d.bits >= 32 else current().cast(x, f32 if d.is_float else i32)
 
 
 def _extreme_with_index(
