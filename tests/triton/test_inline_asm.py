@@ -262,3 +262,31 @@ def test_registers_that_threads_have_of_their_own(asm: str) -> None:
     with pytest.raises(CompileError, match="without an operand") as e:
         kernel[(1,)](np.zeros(1, np.int32))
     assert e.value.loc is not None
+
+
+@triton.jit
+def written_by_hand(x_ptr: Any, out_ptr: Any, ASM: tl.constexpr, N: tl.constexpr) -> None:
+    x = tl.load(x_ptr + tl.arange(0, N))
+    y = tl.inline_asm_elementwise(ASM, "=f,f", [x], tl.float32, is_pure=True, pack=1)
+    tl.store(out_ptr + tl.arange(0, N), y)
+
+
+@pytest.mark.parametrize(
+    ("asm", "told", "advice"),
+    [
+        ("frobnicate.f32 $0, $1;", "Not a name of any known instruction", "spelling"),
+        ("add.f32 $0, $1, $9;", "asm operand index", "number the operands"),
+        (".reg .b32 q; mov.b32 q, $1; mov.b32 $0, q;", "Duplicate definition", "into braces"),
+        ("add.s64 $0, $1, $1;", "Arguments mismatch", "letters of `constraints`"),
+        ("mov.b32 $0, $1", "Parsing error", "a semicolon"),
+        ("{ mov.b32 $0, $1;", "Parsing error", "close what is opened"),
+        ("tcgen05.wait::ld.sync.aligned; mov.f32 $0, $1;", "not supported", "the chip has"),
+    ],
+)
+def test_what_ptxas_refuses_is_told_at_the_users_line(asm: str, told: str, advice: str) -> None:
+    x = np.zeros(512, np.float32)
+    with pytest.raises(CompileError) as refused:
+        written_by_hand.compile_for(x, x.copy(), ASM=asm, N=512, grid=(1,))
+    text = str(refused.value)
+    assert refused.value.code == "inline-asm" and told in text and advice in text
+    assert "y = tl.inline_asm_elementwise(ASM" in text and "^^^^" in text

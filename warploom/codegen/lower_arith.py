@@ -344,7 +344,7 @@ def _inline_asm(e: Emitter, o: Op) -> None:
             for x, v in zip(operands[len(outputs) :], o.operands, strict=True)
             for r in range(x.registers)
         ]
-        e.line(f"asm volatile({_text(o.attrs['asm'])} : {', '.join(to)} : {', '.join(given)});")
+        e.line(f"asm volatile({asm_text(o.attrs['asm'])} : {', '.join(to)} : {', '.join(given)});")
         for name in names[which]:
             found += _elements(name, operands[which], outputs[which])
     if is_tile:
@@ -381,7 +381,7 @@ def _elements(name: str, x: arith.AsmOperand, dtype: DType) -> list[str]:
     return [same_bits_of_word(p, dtype) for p in parts]
 
 
-def _text(asm: str) -> str:
+def asm_text(asm: str) -> str:
     """LLVM's placeholders as CUDA's, in a C string."""
     out = asm.replace("%", "%%").replace("$$", "\0")
     out = out.replace("$", "%").replace("\0", "$")

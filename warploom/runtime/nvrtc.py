@@ -248,7 +248,7 @@ def _too_large(size: int, name: str, why: StoppedError) -> CompileError:
 
 
 _CUDA_ERROR = r"(?m)^[^\n(]*\.cu\((\d+)\): (?:catastrophic )?error:? ?(.*)$"
-_PTX_ERROR = r"(?m)^ *ptxas .*?line (\d+); error\s*: (.*)$"
+_PTX_ERROR = r"(?m)^ *ptxas .*?line (\d+); (?:error|fatal)\s*: (.*)$"
 _LIMIT_ERROR = (
     r"(?m)^ *ptxas (?:error|fatal)\s*: (.*(?:too much|C7602|Register allocation|exceeds).*)$"
 )
@@ -268,24 +268,38 @@ def _refusal(
             f"kernel {name} does not fit the hardware: {limit.group(1).strip()}",
             help=advice,
         )
+    rest = f"options: {' '.join(flags)}\n{log.strip()}"
     if error := re.search(_CUDA_ERROR, log):
-        number, what = int(error.group(1)), error.group(2)
-        return InternalError(_quote("emitted CUDA", source, number, what, name, flags, log))
+        return RefusedTextError("NVRTC", name, source, int(error.group(1)), error.group(2), rest)
     if error := re.search(_PTX_ERROR, log):
-        number, what = int(error.group(1)), error.group(2)
         virtual = [f.replace("=sm_", "=compute_") for f in flags if not f.startswith("--ptxas")]
         ptx = _run(source, name, virtual, want_ptx=True).ptx
-        return InternalError(_quote("PTX", ptx, number, what, name, flags, log))
-    return InternalError(f"nvrtc refused kernel {name}, options {' '.join(flags)}:\n{log}")
+        return RefusedTextError("ptxas", name, ptx, int(error.group(1)), error.group(2), rest)
+    return InternalError(f"nvrtc refused kernel {name}, {rest}")
 
 
-def _quote(
-    what: str, text: str, number: int, message: str, name: str, flags: Sequence[str], log: str
-) -> str:
-    lines = text.splitlines()
-    line = lines[number - 1] if 0 < number <= len(lines) else ""
-    return (
-        f"nvrtc refused the {what} of kernel {name}, line {number}: {message}\n"
-        f"{number} | {line}\n"
-        f"options: {' '.join(flags)}\n{log.strip()}"
-    )
+class RefusedTextError(InternalError):
+    """A line that NVRTC (of the emitted CUDA) or ptxas (of its PTX) refuses.
+
+    compiler: which of them; told: what it says; block: of PTX the inline assembly around the line."""
+
+    def __init__(self, compiler: str, name: str, text: str, number: int, told: str, rest: str):
+        lines = text.splitlines()
+        line = lines[number - 1] if 0 < number <= len(lines) else ""
+        what = "emitted CUDA" if compiler == "NVRTC" else "PTX"
+        super().__init__(
+            f"nvrtc refused the {what} of kernel {name}, line {number}: {told}\n"
+            f"{number} | {line}\n{rest}"
+        )
+        self.compiler, self.told, self.line = compiler, told, line.strip()
+        self.block = _assembly_around(lines, number - 1)
+
+
+def _assembly_around(lines: Sequence[str], at: int) -> str:
+    """The inline assembly in which a line of PTX stands, or the last before it: what isn't complete is
+    refused only where the next instruction begins."""
+    begins = [i for i, line in enumerate(lines[:at]) if line.strip() == "// begin inline asm"]
+    if not begins:
+        return ""
+    ends = (i for i in range(begins[-1], len(lines)) if lines[i].strip() == "// end inline asm")
+    return "\n".join(lines[begins[-1] + 1 : next(ends, None)])

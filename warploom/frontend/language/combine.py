@@ -299,7 +299,7 @@ def sort(x: Operand, dim: int | None = None, descending: bool = False) -> Tensor
 @builtin
 def topk(x: Operand, k: int, dim: int | None = None, descending: bool = True) -> Tensor:
     """The k largest elements along an axis (the last without `dim`), the largest first; without `descending`
-    the k smallest, the smallest first.  Of fewer than all, those narrower than 32 bits are widened, as by max."""
+    the k smallest, the smallest first.  Of fewer than all, narrow types are widened as by max."""
     found = _sorted(x, dim, static_bool(descending, "descending"), "topk")
     a = axis_of(-1 if dim is None else dim, len(current().shape(found)))
     count, n = static_int(k, "topk's count"), current().shape(found)[a]
