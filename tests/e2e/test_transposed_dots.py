@@ -6,16 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import pytest
 
-import warploom as wl
-import warploom.language as tl
 from corpus.case import BF16, E4M3
 from corpus.skinny import CASES, product
 from tests.e2e.corpus import judging
-from tests.e2e.road import array, check_equal, filled
 from warploom.errors import CompileError
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -68,24 +63,3 @@ def test_what_neither_fills_an_instruction_of_a_warp_group(tile: tuple[int, int,
     with pytest.raises(CompileError) as refused:
         case.kernel.compile_for(*case.args, grid=case.grid, matrix_unit="wgmma", **case.meta)
     assert refused.value.code == "wgmma-m" and "made as its transpose" in str(refused.value)
-
-
-@wl.jit
-def scored(q, v, out, STEPS: tl.constexpr):
-    """What the scores of 16 rows choose of each 64 columns."""
-    row, col = tl.arange(0, 16), tl.arange(0, 64)
-    x = tl.load(q + row[:, None] * 64 + col[None, :])
-    s = tl.dot(x, tl.trans(x))
-    s = tl.where(row[:, None] <= row[None, :], s, 0.0).to(x.dtype)
-    for n in range(STEPS):
-        y = tl.load(v + n * 1024 + row[:, None] * 64 + col[None, :])
-        tl.store(out + n * 1024 + row[:, None] * 64 + col[None, :], tl.dot(s, y))
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-def test_what_is_computed_once_stays_a_left_operand(steps: int) -> None:
-    """In a loop its transpose is a warp group's, whose right operand all steps read in shared memory."""
-    q, v = (filled(np.arange(n * 1024) % 7 - 3, ml_dtypes.bfloat16) for n in (1, steps))
-    out = array((steps * 1024,), np.float32)
-    compiled, _ = check_equal(scored, (q, v, out), (1,), {"STEPS": steps})
-    assert ("made as its transpose" in compiled.explain()) == (steps > 1)

@@ -4,9 +4,6 @@ wgmma multiplies 64 rows at a time by 8, 16 … 256 columns (PTX ISA, "Asynchron
 shape"), so C = A·B of 16 rows and 128 columns is Cᵀ = Bᵀ·Aᵀ of 128 rows and 16 columns.  Which axis of an
 operand is adjacent in memory matters to it as before: K stays K.
 
-One whose left operand is computed stays where no loop repeats it: a unit that reads registers takes that
-operand as it lies, while as a right one it would go through shared memory between two barriers.
-
 before:  %c = dot(%a, %b, %acc)                  16x64 · 64x128
 after:   %t = dot(transpose(%b), transpose(%a), transpose(%acc))
          %c = transpose(%t)
@@ -24,10 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from warploom.analysis.facts import facts_of
 from warploom.analysis.matrix_units import preferred, units_for
 from warploom.analysis.structure import Structure, structure_of
-from warploom.analysis.trip_counts import most_trips
 from warploom.ir.analysis import uses
 from warploom.ir.core import Builder, Family, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, tile
@@ -45,14 +40,12 @@ def transpose_dots(func: Func, target: Target, warps: int | None) -> Func:
         return func
     found = [o for o in func.body.all_ops if o.kind is tile.dot]
     lies = _Readers(structure_of(func), target, warps) if len(found) > 1 else None
-
-    def is_better(o: Op) -> bool:
-        unit, last = preferred(o, target, warps), units_for(o, target)[-1]
-        if not needs_transpose(o, unit, last):
-            return lies is not None and lies.transposed(o)
-        return not unit.is_async or last.is_async or not _is_computed_once(func, o)
-
-    chosen = {o.result for o in found if is_better(o)}
+    chosen = {
+        o.result
+        for o in found
+        if needs_transpose(o, preferred(o, target, warps), units_for(o, target)[-1])
+        or (lies and lies.transposed(o))
+    }
     return rewrite(func, partial(_transpose, chosen)) if chosen else func
 
 
@@ -65,17 +58,6 @@ def needs_transpose(dot: Op, unit: MatrixUnit, last: MatrixUnit) -> bool:
     if unit.fills(columns, rows):
         return True
     return not last.is_async and last.instructions(columns, rows) < last.instructions(rows, columns)
-
-
-def _is_computed_once(func: Func, dot: Op) -> bool:
-    """Is a dot's left operand computed, and the dot in no loop of several iterations?"""
-    structure, facts = structure_of(func), facts_of(func)
-    made = structure.maker(dot.operands[0])
-    while made is not None and made.kind is tile.transpose:
-        made = structure.maker(made.operands[0])
-    if made is None or made.kind.family is not Family.POINTWISE:
-        return False
-    return all(x.kind is control.for_ and most_trips(facts, x) == 1 for x in structure.loops(dot))
 
 
 def carry_transposed(func: Func) -> Func:
