@@ -269,7 +269,7 @@ def test_importing_warploom_loads_no_cuda_no_torch_and_no_compiler() -> None:
 def test_public_names_and_small_helpers() -> None:
     assert all(hasattr(wl, name) for name in wl.__all__)
     assert [wl.cdiv(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
-    assert [wl.next_power_of_2(n) for n in (0, 1, 2, 3, 1000)] == [1, 1, 2, 4, 1024]
+    assert [wl.next_power_of_2(n) for n in (-3, 0, 1, 2, 3, 1000)] == [0, 0, 1, 2, 4, 1024]
 
 
 @pytest.mark.parametrize("program", [2, -1, "x", 0.5])

@@ -17,7 +17,6 @@ from warploom.runtime import nvrtc
 from warploom.runtime.cache import DiskCache, compiler_package, digest
 from warploom.runtime.plan import LaunchPlan
 from warploom.runtime.request import Request
-from warploom.runtime.user_assembly import told_to_user
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 from warploom.target.model import Registers
@@ -288,6 +287,8 @@ def build(request: Request, lowered: Lowered, disk: DiskCache, text: _Text | Non
             refusal.loc = lowered.source.loc
             raise
         except nvrtc.RefusedTextError as refused:
+            from warploom.runtime.user_assembly import told_to_user  # with what compiles
+
             raise told_to_user(refused, lowered.placed.body) from None
         found = source, build.cubin, _resources_to(build)
         entry = {
