@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.explicit.served import served
 from warploom.ir.core import walk
 from warploom.ir.ops import control, smem, tile
-from warploom.runtime import serve
 
 SMALL = {"block_m": 64, "block_n": 64, "block_k": 32, "num_stages": 3, "num_warps": 4}
-
-
-@functools.cache
-def module() -> Any:
-    serve.serve()
-    try:
-        return importlib.import_module("corpus.tilus_ampere")
-    finally:
-        serve.stop()
 
 
 def arrays(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
@@ -35,7 +24,7 @@ def arrays(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
 def test_it_computes_the_product(parts: int) -> None:
     m, n, k = 100, 72, 200
     a, b, c = arrays(m, n, k)
-    made = module().SplitK(**SMALL, split_k_factor=parts)
+    made = served("corpus.tilus_ampere").SplitK(**SMALL, split_k_factor=parts)
     for seed in (1, 2):
         c[:] = np.nan
         made.simulate(m, n, k, a, b, c, seed=seed)
@@ -44,7 +33,7 @@ def test_it_computes_the_product(parts: int) -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_it_is_built_without_spills(target: str) -> None:
-    made = module().SplitK(**SMALL, split_k_factor=2)
+    made = served("corpus.tilus_ampere").SplitK(**SMALL, split_k_factor=2)
     compiled = made.compile(["i32:16"] * 3 + ["*fp16:16"] * 3, target=target)
     assert compiled.resources.problems() == ()
     kinds = [o.kind for o in walk(compiled.placed.body)]

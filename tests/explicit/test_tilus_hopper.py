@@ -3,8 +3,6 @@ in adversarial orders, proved, and built without spills or products that wait fo
 
 from __future__ import annotations
 
-import functools
-import importlib
 import os
 import subprocess
 import sys
@@ -14,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.explicit.served import served
 from tests.orders import default_orders
 from warploom.ir.core import walk
 from warploom.ir.ops import mma, tile, tma
-from warploom.runtime import serve
 from warploom.sim.scheduler import ORDERS
 
 ROOT = Path(__file__).parents[2]
@@ -42,17 +40,8 @@ LARGE: dict[str, dict[str, int]] = {
 each = pytest.mark.parametrize("name", SMALL)
 
 
-@functools.cache
-def ladder() -> Any:
-    serve.serve()
-    try:
-        return importlib.import_module("corpus.tilus_hopper")
-    finally:
-        serve.stop()
-
-
 def step(name: str, sizes: dict[str, int], block_k: int) -> Any:
-    return getattr(ladder(), name)(block_k=block_k, **sizes)
+    return getattr(served("corpus.tilus_hopper"), name)(block_k=block_k, **sizes)
 
 
 def arrays(m: int, n: int, k: int) -> tuple[Any, Any, Any]:

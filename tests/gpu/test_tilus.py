@@ -13,6 +13,7 @@ import pytest
 
 from tests.explicit import test_tilus_ampere as ampere
 from tests.explicit import test_tilus_language as idioms
+from tests.explicit.served import served
 from tests.explicit.test_tilus_hopper import LARGE, arrays, step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_cache")]
@@ -92,7 +93,7 @@ def test_split_k_by_semaphores(parts: int) -> None:
     m, n, k = 1000, 264, 2056
     a, b, _ = ampere.arrays(m, n, k)
     c = torch.full((m, n), torch.nan, device="cuda", dtype=torch.float16)
-    made = ampere.module().SplitK(**ampere.SMALL, split_k_factor=parts)
+    made = served("corpus.tilus_ampere").SplitK(**ampere.SMALL, split_k_factor=parts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(2):
