@@ -4,6 +4,7 @@ corpus/as_triton (--only ^program), their Triton served from here.
     python -m benchmarks.third_party --out out/third_party.jsonl [--only "fla chunk_"]   # without a GPU
     python -m benchmarks.third_party --simulate --out out/simulated.jsonl              # tiny, as compiled
     python -m benchmarks.third_party --gpu --out out/third_party_gpu.jsonl [--limit 200] # beside Triton
+    python -m benchmarks.third_party --counters out/ncu --out out/third_party_gpu.jsonl # why some are slower
     python -m benchmarks.third_party --tune 8 --jobs 14 --out out/tuned.jsonl            # makes configs.json
     python -m benchmarks.third_party --show out/third_party.jsonl
 
@@ -39,6 +40,15 @@ from typing import Any
 
 from benchmarks.measure import begun
 from benchmarks.records import Record, write
+from benchmarks.third_party.counted import (
+    LONG,
+    SLOW,
+    add,
+    ratio,
+    slow_of,
+    under_ncu,
+    with_counters,
+)
 
 CHOSEN = Path(__file__).with_name("configs.json")
 
@@ -57,7 +67,7 @@ def one(name: str, args: argparse.Namespace) -> None:
     from benchmarks.third_party.launches import serve
 
     faulthandler.dump_traceback_later(0.7 * args.seconds)  # where it is stuck
-    serve(pretend=not (args.gpu or args.tune))
+    serve(pretend=not (args.gpu or args.tune or args.counters))
     if args.simulate:
         from benchmarks.third_party.check import simulate
 
@@ -68,10 +78,11 @@ def one(name: str, args: argparse.Namespace) -> None:
         from benchmarks.third_party.beside import tune
 
         told = tune(named()[name], args.tune)
-    elif args.gpu:
+    elif args.gpu or args.counters:
         from benchmarks.third_party.beside import beside
 
-        told = beside(named()[name], args.bursts)
+        slow = [one for f in read(args.out) if f["operator"] == name for one in slow_of(f)]
+        told = beside(named()[name], args.bursts, slow if args.counters else None)
     else:
         from benchmarks.third_party.check import check
         from benchmarks.third_party.installed import Triton
@@ -93,9 +104,14 @@ class Child:
         self.name, self._limit = name, args.seconds
         command = [sys.executable, "-m", "benchmarks.third_party", *sys.argv[1:], "--one", name]
         own = {"TRITON_CACHE_DIR": f"{caches}/triton", "WARPLOOM_CACHE": f"{caches}/warploom"}
+        self._report = args.counters and args.counters / (re.sub(r"\W+", "_", name) + ".ncu-rep")
+        if self._report:
+            command = [*under_ncu(self._report), *command]
         pipe = subprocess.PIPE
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the child
         environment = os.environ | (own if caches else {})
+        if self._report:  # a folder of its own, or it waits for another's lock
+            environment |= {"TMPDIR": tempfile.mkdtemp()}
         self._process = subprocess.Popen(
             command,
             stdin=pipe,
@@ -142,6 +158,8 @@ class Child:
         code = self._process.wait()
         if self._last is not None:
             found: dict[str, Any] = json.loads(self._last)
+            if self._report:
+                add(found, self._report)
             return found
         self._log.seek(0)
         last = self._log.read().strip()[-1500:]
@@ -193,6 +211,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300, help="for one operator's process")
     parser.add_argument("--limit", type=float, default=math.inf, help="begin no batch after (s)")
     parser.add_argument("--bursts", type=int, default=5)
+    parser.add_argument(
+        "--counters",
+        type=Path,
+        metavar="FOLDER",
+        help="what bounds those of the output that are slower than Triton's; reports go here",
+    )
     parser.add_argument("--no-compile", action="store_true", help="only run on the oracle")
     parser.add_argument(
         "--simulate", action="store_true", help="tiny sizes on the simulator; then check()"
@@ -218,12 +242,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.list:
         print("\n".join(names))
         return 0
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    done = set() if args.again else {f["operator"] for f in read(args.out)}
-    names = [n for n in names if n not in done]
+    for folder in filter(None, (args.out.parent, args.counters)):
+        folder.mkdir(parents=True, exist_ok=True)
+    known = {f["operator"]: f for f in read(args.out)}
+    if args.counters:
+        names = [n for n in names if n in known and slow_of(known[n])]
+    elif not args.again:
+        names = [n for n in names if n not in known]
     with tempfile.TemporaryDirectory() as folder, args.out.open("a") as out:
-        run = timings if args.gpu and not args.tune else checks
+        run = timings if (args.gpu or args.counters) and not args.tune else checks
         for found in run(names, args, "" if args.warm else folder):
+            if args.counters:
+                found = with_counters(known[found["operator"]], found)
             out.write(json.dumps(found) + "\n")
             out.flush()
             print(line(found), flush=True)
@@ -280,13 +310,6 @@ def line(found: dict[str, Any]) -> str:
     )
 
 
-def ratio(one: dict[str, Any]) -> float | None:
-    """Triton's time over ours."""
-    if "us" not in one or "triton_us" not in one:
-        return None
-    return statistics.median(one["triton_us"]) / statistics.median(one["us"])
-
-
 def geometric(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, values)))
 
@@ -330,11 +353,10 @@ def summary(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     if ratios:
         mean, least = geometric(ratios), min(ratios)
         yield f"Triton's time over ours: {mean:.3f}, {len(ratios)} launches, min {least:.2f}"
-        long = [one for one in launches if ratio(one) and statistics.median(one["us"]) >= 10]
-        slow = sorted(
-            (one for one in long if (ratio(one) or 0) < 0.95), key=lambda one: ratio(one) or 0
-        )
-        yield f"under 0.95 of those that take 10 us: {len(slow)} of {len(long)}"
+        long = [one for one in launches if ratio(one) and statistics.median(one["us"]) >= LONG]
+        slow = sorted((one for f in found for one in slow_of(f)), key=_slowness)
+        yield f"under {SLOW} of those that take {LONG} us: {len(slow)} of {len(long)}"
+        yield from (f"  {ratio(one):.2f} {one['kernel']}" for one in slow)
 
 
 def table(found: Sequence[dict[str, Any]]) -> Iterator[str]:

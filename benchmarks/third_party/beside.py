@@ -6,13 +6,14 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from benchmarks.third_party import configs
 from benchmarks.third_party.check import compare, compile_one
+from benchmarks.third_party.counted import key, profile
 from benchmarks.third_party.installed import Triton
 from benchmarks.third_party.launches import Met, Recorder, smallest
 from benchmarks.third_party.operators import (
@@ -44,8 +45,9 @@ def tune(operator: Operator, count: int) -> dict[str, Any]:
     return told
 
 
-def beside(operator: Operator, bursts: int) -> dict[str, Any]:
-    """What was found; says READY when everything is compiled and compared, and waits for a line to time."""
+def beside(operator: Operator, bursts: int, slow: Sequence[Any] | None = None) -> dict[str, Any]:
+    """What was found; says READY when everything is compiled and compared, and waits for a line to time.
+    slow: launches that are not timed but looked at by Nsight Compute, which this process runs under."""
     configs.fix()
     told: dict[str, Any] = {"device": torch.cuda.get_device_name()}
     small = operator.inputs(operator.source("cuda"))
@@ -69,8 +71,11 @@ def beside(operator: Operator, bursts: int) -> dict[str, Any]:
     torch.cuda.synchronize()
     print("READY", flush=True)
     sys.stdin.readline()
+    wanted = {key(one) for one in slow or ()}
     for met in recorder.met.values():
-        if "off" in met.told:
+        if slow is not None and key(met.facts()) in wanted:
+            profile(met, theirs)
+        elif slow is None and "off" in met.told:
             time_one(met, theirs, bursts)
     return told | {"launches": [met.facts() for met in recorder.met.values()]}
 
