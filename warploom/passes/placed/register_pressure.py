@@ -58,7 +58,7 @@ class Pressure:
     roots: dict[Value, frozenset[Value]] = field(default_factory=dict)  # whole tiles behind a value
     _uses: dict[Op, frozenset[Value]] = field(default_factory=dict)
     _readers: dict[Value, int] = field(default_factory=dict)
-    _multiplied: set[Value] = field(default_factory=set)
+    _whole: set[Value] = field(default_factory=set)  # whoever makes them
     _steps: dict[Op, _Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,7 +66,9 @@ class Pressure:
             for v in o.operands:
                 self._readers[v] = self._readers.get(v, 0) + 1
             if o.kind is tile.dot:
-                self._multiplied.update(o.operands[:2])
+                self._whole.update(o.operands[:2])
+            elif o.kind is control.yield_:
+                self._whole.update(o.operands)
         self._trace(self.region)
 
     def _trace(self, r: Region) -> None:
@@ -91,7 +93,7 @@ class Pressure:
             return bool(behind)
         if o.kind.family is not Family.POINTWISE or not behind:
             return False
-        return self._readers.get(v, 0) > 1 or v in self._multiplied
+        return self._readers.get(v, 0) > 1 or v in self._whole
 
     def is_through(self, o: Op) -> bool:
         """Is what the op makes computed where it is read?"""
