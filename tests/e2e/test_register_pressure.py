@@ -130,3 +130,62 @@ def test_a_warp_group_loads_slots_anew_where_that_relieves_it() -> None:
     assert len(anew) == 4 and len({o.operands[0] for o in anew}) == 2  # for the sum, for a product
     assert not compiled.resources.spill_bytes
     assert compiled.check().verdict is Verdict.PROVED
+
+
+@wl.jit
+def scores(q_ptr: Any, g_ptr: Any, k_ptr: Any, o_ptr: Any, n: Any) -> None:
+    """Products of what was computed before the loop with columns scaled by a row, and products of these."""
+    rows = tl.arange(0, 128)
+    columns = tl.arange(0, 64)
+    at = rows[:, None] * 64 + columns[None, :]
+    g = tl.load(g_ptr + columns)
+    q = (tl.load(q_ptr + at).to(tl.float32) + g[None, :]).to(tl.bfloat16)
+    acc = tl.zeros((128, 64), tl.float32)
+    for i in range(0, n, 32):
+        k = tl.load(k_ptr + (i + tl.arange(0, 32))[:, None] * 64 + columns[None, :])
+        scaled = (k.to(tl.float32) * g[None, :]).to(tl.bfloat16)
+        s = tl.dot(q, tl.trans(scaled))
+        acc = tl.dot((s - tl.max(s, axis=1)[:, None]).to(tl.bfloat16), k, acc)
+    tl.store(o_ptr + at, (acc + q.to(tl.float32)).to(tl.bfloat16))
+
+
+@lru_cache
+def invariants(warps: int) -> CompiledKernel:
+    """As it is compiled where ptxas has spilled; PLACED computes what TILE computes."""
+    random = np.random.default_rng(0)
+    q, k = (filled(random.integers(-1, 2, (n, 64)), ml_dtypes.bfloat16) for n in (128, 96))
+    g = filled(random.integers(-1, 2, (64,)), np.float32)
+    args = [q, g, k, array((128, 64), ml_dtypes.bfloat16), 96]
+    meta = {"num_warps": warps, "num_stages": 2, "matrix_unit": "mma.sync"}
+    first = compile_for(scores, args, 1, meta)
+    compiled = compile_request(first.request.with_headroom(Headroom(few_registers=True)))
+    for order in ("late", "early", "reverse"):
+        same(expected_of(compiled, args, 1), simulated(compiled, args, 1, order=order), "PLACED")
+    return compiled
+
+
+def spilled(compiled: CompiledKernel) -> dict[tuple[int, ...], int]:
+    """The shapes of tiles that were spilled to shared memory, and how often they are loaded."""
+    placed = compiled.lowered.placed
+    places = {
+        o.result: o.attrs["shape"]
+        for o in placed.body.by_kind[smem.shared_alloc]
+        if o.attrs["name"].startswith("spilled")
+    }
+    slots = {o.result: o.operands[0] for o in placed.body.by_kind[smem.shared_slot]}
+    loads = [slots.get(o.operands[0]) for o in placed.body.by_kind[smem.shared_load]]
+    return {shape: loads.count(v) for v, shape in places.items()}
+
+
+def test_what_a_loop_does_not_change_is_read_from_shared_memory() -> None:
+    compiled = invariants(2)
+    assert spilled(compiled) == {(128, 64): 1}  # the row beside it fits
+    (loop,) = (o for o in compiled.lowered.placed.body.all_ops if o.kind is control.for_ and o.id)
+    (first, _) = (o for o in loop.regions[0].ops if o.kind is tile.dot)
+    made = {v: o for o in loop.regions[0].ops for v in o.results}
+    assert made[first.operands[0]].kind is smem.shared_load  # in each iteration
+    assert compiled.check().verdict is Verdict.PROVED
+
+
+def test_what_fits_beside_an_iteration_stays_in_registers() -> None:
+    assert spilled(invariants(4)) == {}

@@ -33,6 +33,7 @@ from warploom.passes.placed.place_fences import place_fences
 from warploom.passes.placed.place_grid_wait import place_grid_wait
 from warploom.passes.placed.place_warp_syncs import place_warp_syncs
 from warploom.passes.placed.reload_slots import reload_slots
+from warploom.passes.placed.spill_to_shared import spill_to_shared
 from warploom.passes.task.fuse_dots import fuse_dots
 from warploom.passes.task.insert_channels import insert_channels
 from warploom.passes.task.partition_data import partition_data
@@ -282,6 +283,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(narrow_comparisons, Level.WARP, has_wide_comparisons),
     _row(assign_layouts, Level.WARP),
     _row(drop_private_syncs, Level.WARP, guards_memory),
+    _asked(spill_to_shared, Level.WARP, lambda s: s.few_registers and _uniform(s)),
     _asked(order_by_registers, Level.WARP, lambda s: s.few_registers),
     _row(limit_unrolling, Level.WARP),
     _row(place_fences, Level.WARP),
