@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.e2e.gemms import UNIFORM, Gemm
 from tests.pairwise import every
 from tests.unit.codegen_kernels import built, emitted, kernel, placed
 from tests.unit.codegen_wgmma import PRODUCTS, Product
@@ -84,6 +85,19 @@ def test_debug_builds_bound_every_wait() -> None:
     body = e.source[e.source.index('extern "C"') :]
     assert "mbarrier_wait(" not in body
     assert 'mbarrier_wait_bounded(full + 8 * slot, phase, "full", slot, "consumer");' in body
+
+
+def test_a_uniform_kernel_elects_who_copies_boxes() -> None:
+    """Thread 0 stores: who waits for its groups, elsewhere, is the same."""
+    case = Gemm(256, 128, 96)
+    made = case.jit.compile(case.signature, constexprs=case.meta, **UNIFORM)
+    guarded = [x.partition(") {\n") for x in made.cuda.partition("==== main")[2].split(" if (")]
+
+    def guards(name: str) -> set[str]:
+        return {guard for guard, _, body in guarded if f" {name}(" in body}
+
+    assert guards("tma_load_2d") == {"warp == 0 && elect_one()"}
+    assert guards("tma_store_2d") == guards("tma_commit") == {"leader"}
 
 
 def test_other_levels_are_refused() -> None:

@@ -38,6 +38,7 @@ from warploom.codegen.storage import (
 from warploom.codegen.text import Text, all_of, is_used
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
+from warploom.ir.engines import copies_boxes
 from warploom.ir.in_flight import finished_operands
 from warploom.ir.ops import arith, control
 from warploom.ir.types import Pointer, Scalar, Tile, Units, elem_of, i32, i64
@@ -323,11 +324,12 @@ class Emitter(Text):
     def electing(self, o: Op) -> str:
         """The condition that only the elected thread of the replica passes.
 
-        A task that is one elect has its warp converged there, so elect.sync names a thread (and ptxas
-        knows that it is one).  Elsewhere it is thread 0.
+        In a task that is one elect, and where boxes are copied, elect.sync names it: ptxas knows that it is
+        one, and writes no loop over threads that might each have a box of their own.  Elsewhere it is
+        thread 0, as who waits for groups has to be who closed them.
         """
         assert self.frame is not None
-        if self.sole_elect is o:
+        if self.sole_elect is o or copies_boxes(o):
             return all_of(
                 (f"{self.use('warp')} == 0" if self.frame.warps > 1 else "", "elect_one()")
             )

@@ -5,7 +5,7 @@ it, one closes the group, one waits for groups.  Copies that tell an mbarrier ha
 
 from __future__ import annotations
 
-from warploom.ir.core import OpKind
+from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import mbarrier, mma, smem, task, tile, tma
 
 ISSUED: dict[OpKind, str] = {
@@ -45,3 +45,10 @@ MULTIPLIES = frozenset((tile.dot, mma.wgmma))  # in whichever way the chip does
 _PROTOCOL = (mbarrier.mbarrier_wait, mbarrier.mbarrier_expect, mbarrier.mbarrier_arrive)
 # What brings data to shared memory and tells of it: none of it shows others' stores to global memory.
 BRINGS = COPIES_BOXES | {*_PROTOCOL, smem.shared_store, smem.fence_async, task.elect}
+
+
+def copies_boxes(o: Op) -> bool:
+    """Does an op copy boxes, and do nothing by groups, which are a thread's own?"""
+    kinds = {x.kind for x in o.all_ops}
+    by_group = ISSUED.keys() | CLOSED.keys() | WAITED.keys()
+    return not kinds.isdisjoint(COPIES_BOXES) and kinds.isdisjoint(by_group)
