@@ -227,7 +227,8 @@ def test_steps_that_only_the_launch_knows() -> None:
     )  # without variants that other tests made, for grids of other classes
     long, short = (product(2048, 2048, k, (128, 128, 64), kernel=unseen) for k in (4096, 64))
     assert long.schedule.specialized and not short.schedule.specialized
-    assert long.request.launch == Launch(2) and short.request.launch == Launch(2, short=True)
+    row = Launch(2, axes=1)  # programs along the first axis
+    assert long.request.launch == row and short.request.launch == replace(row, short=True)
     assert long.plan.short is not None and long.plan.short[1] == 2
     values = [0] * 9
     for k, few in ((0, True), (1, True), (64, True), (65, False), (4096, False)):

@@ -265,6 +265,18 @@ def test_grids_make_variants_only_where_it_matters(gpu: Gpu) -> None:
         assert len(gpu.requests) == count
 
 
+def test_axes_make_variants_only_where_they_matter(gpu: Gpu) -> None:
+    for matters, count in ((False, 1), (True, 3)):
+        gpu.plan, gpu.requests = replace(gpu.plan, by_axes=matters), []
+        kernel = wl.jit(scale_kernel)
+        for i, grid in enumerate(((8, 1), (8, 4), (1000, 1), (1, 4), (2000, 7))):
+            x = GpuArray((1 << 22) + 4096 * i, (1000,))
+            found = kernel[grid](x, OUT, 1000, 2.0, BLOCK=128)
+            axes = (grid[0] > 1) + 2 * (grid[1] > 1)
+            assert found is not None and found.request.launch.axes == (axes if matters else 1)
+        assert len(gpu.requests) == count
+
+
 def test_empty_extents_and_negative_sizes_never_reach_the_encoder(gpu: Gpu) -> None:
     kernel = wl.jit(scale_kernel)
     kernel[(1,)](X, OUT, 0, 2.0, BLOCK=128)

@@ -266,10 +266,11 @@ def _text(request: Request, lowered: Lowered) -> _Text:
         attrs = {**placed.attrs, "ctas_per_sm": _of_most_registers(asked, file)}
         placed, asked = placed.with_(attrs=attrs), None
     emitted = emit(placed, request.machine())
-    by_waves, rings = lowered.schedule.by_waves, bool(lowered.schedule.channels)
+    by_waves, by_axes = lowered.schedule.by_waves, lowered.schedule.by_axes
+    rings = bool(lowered.schedule.channels)
     pdl = request.knobs.pdl and request.machine().grid.dependent
     short, split_k = short_of(lowered), split_k_of(lowered)
-    plan = plan_of(emitted, lowered.placed, pdl, short, by_waves, split_k, rings)
+    plan = plan_of(emitted, lowered.placed, pdl, short, by_waves, by_axes, split_k, rings)
     limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
     flags = _flags(request, limit)
     back = digest(emitted.source, request.target, compiler_package(), flags, asked)

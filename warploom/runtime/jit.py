@@ -47,8 +47,8 @@ from warploom.runtime.variants import (
     Rule,
     captured_of,
     changed,
+    kind_of_grid,
     variants_for,
-    waves_of,
 )
 from warploom.runtime.workspace import LastWaveLaunch
 from warploom.schedule.model import Launch
@@ -117,7 +117,7 @@ class JITFunction(KernelNames, Launched):
         functools.update_wrapper(self, fn, updated=())
         self._variants = Compilations()
         self.seen: SeenCalls[Hit] = SeenCalls()
-        self._known: dict[Any, _Known] = {}  # by waves, changes and `Usual.classes`
+        self._known: dict[Any, _Known] = {}  # by kind_of_grid, changes and `Usual.classes`
         # By grid, `Usual.classes` and `Usual.extents`.
         self._accepted: dict[Any, Accepted[CompiledKernel]] = {}
         self._targets: dict[int, Target] = {}  # of the devices in _known
@@ -200,13 +200,13 @@ class JITFunction(KernelNames, Launched):
         target = self._targets.get(device := made.device)
         if target is None:
             return None
-        waves = waves_of(sizes, target)
-        usual = self._known.get((waves, (), classes))
+        kind = kind_of_grid(sizes, target)
+        usual = self._known.get((kind, (), classes))
         if usual is None:
             return None
 
         def known(changes: Changes) -> CompiledKernel:
-            kernel = (self._known[waves, changes, classes] if changes else usual).kernel
+            kernel = (self._known[kind, changes, classes] if changes else usual).kernel
             if not kernel.reads.is_current():
                 raise KeyError
             return kernel
@@ -255,9 +255,9 @@ class JITFunction(KernelNames, Launched):
             self._known.clear()
         device, target = self.device_of(call), named(taken[0][1].request.target)
         self._targets[device] = target
-        waves = waves_of(sizes, target)
+        kind = kind_of_grid(sizes, target)
         for changes, kernel in taken:
-            self._known[waves, changes, made.classes] = _Known(kernel, item_bytes)
+            self._known[kind, changes, made.classes] = _Known(kernel, item_bytes)
 
     @functools.cached_property
     def _constexpr_flags(self) -> tuple[bool, ...]:
@@ -318,14 +318,15 @@ class JITFunction(KernelNames, Launched):
         sizes: tuple[int, int, int] | None = None,
     ) -> list[tuple[Changes, CompiledKernel]]:
         """The variants that a call leads to; it runs the last one."""
-        waves = 0 if call.knobs.num_consumer_groups is not None else waves_of(sizes, named(target))
+        decided = call.knobs.num_consumer_groups is not None
+        waves, axes = kind_of_grid(None if decided else sizes, named(target))
         request = Request(
             self.fn,
             call.specs,
             call.constexprs,
             call.knobs,
             target,
-            launch=Launch(waves),
+            launch=Launch(waves, axes=axes),
             called=self._called(call),
         )
 

@@ -85,9 +85,10 @@ class LaunchPlan:
     grid in CTAs, as Python text over `a`.  workspaces: its last arguments.  programs: before these come the
     sizes of the grid of programs, of which `grid` makes CTAs.  short: (steps of the main loop as Python text,
     n): a launch of fewer than n takes another variant, too, as does one of a grid with other waves, where
-    by_waves.  split_k: (the same text, rows of `Schedule.split_k`): how CTAs share the steps in launches
-    whose grid, or last wave, is short.  pdl: the launch need not wait for the kernel before it, as the kernel
-    itself does (programmatic dependent launch).  rings: do loads run ahead through shared memory?
+    by_waves, or with programs along other axes, where by_axes.  split_k: (the same text, rows of
+    `Schedule.split_k`): how CTAs share the steps in launches whose grid, or last wave, is short.  pdl: the
+    launch need not wait for the kernel before it, as the kernel itself does (programmatic dependent launch).
+    rings: do loads run ahead through shared memory?
     """
 
     name: str
@@ -104,6 +105,7 @@ class LaunchPlan:
     programs: bool = False
     short: tuple[str, int] | None = None
     by_waves: bool = False
+    by_axes: bool = False
     split_k: tuple[str, Rows] | None = None
     rings: bool = False
     in_place: tuple[tuple[int, int], ...] = ()

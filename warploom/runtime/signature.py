@@ -67,6 +67,7 @@ def plan_of(
     pdl: bool = True,
     short: tuple[str, int] | None = None,
     by_waves: bool = False,
+    by_axes: bool = False,
     split_k: tuple[str, Rows] | None = None,
     rings: bool = False,
 ) -> LaunchPlan:
@@ -86,6 +87,7 @@ def plan_of(
         programs=placed.attrs.get("programs", False),
         short=short,
         by_waves=by_waves,
+        by_axes=by_axes,
         split_k=split_k,
         rings=rings,
         in_place=tuple(

@@ -2,7 +2,7 @@
 
 The first variant is compiled for what launches usually have.  `RULES` lists in order what a launch may have
 instead, and what that changes of the request; a rule asks the variant that the rules before it led to.
-A variant that depends on how many waves of programs there are is compiled for each number of them.
+A variant that depends on the grid is compiled for each kind of it (`Launch.waves`, `Launch.axes`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any, Generic, TypeVar
 
 from warploom.errors import CompileError
@@ -234,11 +235,13 @@ def changed(request: Request, changes: Changes) -> Request:
 # ---- what has been compiled
 
 
-def waves_of(sizes: tuple[int, int, int] | None, target: Target) -> int:
-    """`Launch.waves` of a grid; 0 where it is not known."""
+def kind_of_grid(sizes: tuple[int, int, int] | None, target: Target) -> tuple[int, int | None]:
+    """`Launch.waves` and `Launch.axes` of a grid."""
     if sizes is None:
-        return 0
-    return min(MANY_WAVES, -(-math.prod(sizes) // target.multiprocessors))
+        return 0, None
+    x, y, z = sizes
+    waves = -(-x * y * z // target.multiprocessors)
+    return min(MANY_WAVES, waves), (x > 1) | (y > 1) << 1 | (z > 1) << 2
 
 
 class Compilations:
@@ -252,16 +255,20 @@ class Compilations:
 
     def get(self, request: Request, before: Callable[[Request], object]) -> CompiledKernel:
         """The kernel for a request, compiled if it is not here; `before` may refuse that."""
-        any_grid = replace(request, launch=replace(request.launch, waves=0))
-        kernel = self._made.find(_typed(any_grid), request.roots)
-        if kernel is not None and (request == any_grid or not kernel.plan.by_waves):
-            return kernel
-        kernel = self._made.find(_typed(request), request.roots)
-        if kernel is None:
-            before(request)
-            kernel = self._compiled(request, before)
-            key = _typed(request if kernel.plan.by_waves else any_grid)
-            self._made.add(key, kernel.reads, kernel)
+        for by_waves, by_axes in product((False, True), repeat=2):
+            key = replace(request, launch=request.launch.less(by_waves, by_axes))
+            kernel = self._made.find(_typed(key), request.roots)
+            if kernel is None:
+                continue
+            plan = kernel.plan
+            if key == request or (plan.by_waves <= by_waves and plan.by_axes <= by_axes):
+                return kernel
+        before(request)
+        kernel = self._compiled(request, before)
+        key = replace(
+            request, launch=request.launch.less(kernel.plan.by_waves, kernel.plan.by_axes)
+        )
+        self._made.add(_typed(key), kernel.reads, kernel)
         return kernel
 
     def _compiled(self, request: Request, before: Callable[[Request], object]) -> CompiledKernel:

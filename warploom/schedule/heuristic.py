@@ -50,6 +50,7 @@ from warploom.schedule.model import (
 from warploom.schedule.resources import Headroom
 from warploom.schedule.spare_slots import with_spare_slots
 from warploom.schedule.stores import Stores
+from warploom.schedule.streams import with_streams
 from warploom.schedule.tasks import check_dot_types, check_limits, plan_tasks, with_stores
 from warploom.target import Target
 
@@ -82,7 +83,7 @@ def choose(
     launch = launch or Launch()
     schedule = without_idle_slots(context, _with_room(context, launch))
     schedule = with_spare_slots(context, _less_crowded(context, schedule), launch)
-    return split_k.with_split_k(context, schedule, launch)
+    return with_streams(context, split_k.with_split_k(context, schedule, launch), launch)
 
 
 def _less_crowded(context: Context, schedule: Schedule) -> Schedule:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 
@@ -157,12 +157,18 @@ class Launch:
     waves: programs that a multiprocessor gets, rounded up, at most MANY_WAVES; 0 where the grid is
     not known.  short: the main loop has fewer steps than `Schedule.short` says, or as many as
     `Schedule.single_trip_loop`.  split_k: how CTAs share the iterations of the main loop
-    (`Schedule.split_k`).
+    (`Schedule.split_k`).  axes: those of the grid that have more than one program, a bit each; None
+    where it is not known.
     """
 
     waves: int = 0
     short: bool = False
     split_k: Parts = 1
+    axes: int | None = None
+
+    def less(self, waves: bool, axes: bool) -> Launch:
+        """What is known without the `waves` or the `axes` of the grid, unless these are asked for."""
+        return replace(self, waves=self.waves if waves else 0, axes=self.axes if axes else None)
 
 
 @dataclass(frozen=True)
@@ -354,6 +360,7 @@ class Schedule:
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
     split_k: SplitK | None = None  # launches that take another one (`Launch.split_k`)
     by_waves: bool = False  # would it be another one for other `Launch.waves`?
+    by_axes: bool = False  # … for other `Launch.axes`?
     fused_dots: tuple[tuple[str, ...], ...] = ()  # on one left operand: each becomes one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
     staggered_loops: tuple[str, ...] = ()  # main loops whose epilogues consumer groups stagger
@@ -364,6 +371,7 @@ class Schedule:
     # Of a uniform kernel's loops: (loop, iterations that the loads of its rings run ahead).
     prefetched: tuple[tuple[str, int], ...] = ()
     held_loads: tuple[str, ...] = ()  # wide ones that registers bring, as slots have no room
+    streamed_loads: tuple[str, ...] = ()  # the L2 gives up first what they bring
     hoisted_operands: tuple[str, ...] = ()  # loops before which dots' fixed operands are loaded
     few_registers: bool = False  # ptxas spilled: slots are read anew, ops ordered by what they hold
     single_trip_loop: str = ""  # launches that run it exactly once take a variant without it

@@ -218,7 +218,9 @@ class _Inserter:
                 else:
                     # a load_box's operands, or a load's without `other`
                     ends = (r.channel, slot, *o.operands)
-                    how = {"item": n, **tile.policy_of(o)}
+                    streams = o.id in self.schedule.streamed_loads
+                    policy = {"cache_policy": "evict_first"} if streams else {}
+                    how = {"item": n, **policy, **tile.policy_of(o)}
                     if run := o.attrs.get("run"):
                         how["run"] = run
                     b.append(Op(task.produce, ends, how, (), (), b.tasks, o.loc, o.id))
