@@ -75,11 +75,8 @@ class Tickets:
     def draw(self, a: Agent, counter: int, begin: int | None, name: str) -> Ticket:
         """One program takes a number.  Where one lane does it for its warp, it knows what the others did when
         they met before, and they what it met when they meet again."""
-        rows = a.rows
-        known, components = rows.min(axis=0), a.access_order[: len(rows)]
-        if not a.is_solo and a.apart is not None:
-            known[components] = np.minimum(known[components], a.apart - 1)
-        draw = _Draw(a.cta.number, known, components, a.epochs() + (not a.is_solo))
+        components, epochs = a.proof_of_elected()
+        draw = _Draw(a.cta.number, a.of_elected()[0].copy(), components, epochs)
         self.draws.setdefault(counter, []).append(draw)
         self.names[counter] = name
         if begin is not None:

@@ -310,10 +310,9 @@ class _Traced(Outline):
         self.trace.executions += 1
         if self.trace.words > MOST_WORDS or self.trace.executions > MOST_EVENTS:
             raise Unknown("too many words")
-        rows, cta = a.rows, a.cta
-        if a.apart is None and not a.is_solo and any(isinstance(v.type, Tile) for v in o.operands):
-            a.apart = a.positions.copy()
-        components, epochs = a.access_order[: len(rows)], a.epochs()
+        cta, is_sole = a.cta, a.is_solo or _is_of_one_thread(o)
+        rows = a.of_elected() if is_sole else a.rows
+        components, epochs = a.proof_of_elected() if is_sole else a.proof()
         if o.kind in _COPIES:
             epochs = np.full(len(rows), _NEVER)
         axes = max([1, *(i + 1 for i, n in enumerate(cta.grid) if n > 1)])
@@ -350,6 +349,12 @@ class _Traced(Outline):
             return memory.load(elem_of(o.result.type), p, mask, other, o.loc)  # type: ignore[arg-type]
         kind = o.result.typed(Tile)
         return memory.load_box(kind.dtype, values[0], a.numbers(values[1:]), kind.shape, o.loc)
+
+
+def _is_of_one_thread(o: Op) -> bool:
+    """Does one thread make the access for all?"""
+    tiles = any(isinstance(v.type, Tile) for v in (*o.operands, *o.results))
+    return o.kind in (tile.store, tile.atomic) and not tiles
 
 
 def _on_tickets(run: Callable[..., Any], o: Op) -> Callable[..., Any]:

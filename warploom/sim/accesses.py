@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warploom.errors import Note
 from warploom.ir.core import Effect, Func, Op, Value, walk
-from warploom.ir.ops import mma, smem, tma
+from warploom.ir.ops import smem, tma
 from warploom.ir.ops.cluster import peer
 from warploom.sim.agent import Agent
 from warploom.sim.cluster import PeerAccess
@@ -14,7 +14,6 @@ from warploom.sim.shared import Place
 from warploom.sim.state import Cta
 
 _PARTS = smem.PARTS | {peer}
-_OF_TILES = frozenset((smem.shared_load, smem.shared_store, mma.fma, *smem.BY_ELEMENT))
 
 
 def read(
@@ -36,7 +35,7 @@ def read(
     kind = 0 if not is_async else 1 + (o.kind is tma.tma_store)
     at = cta.outline.regions(s, mn_axis)
     try:
-        cta.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
+        cta.footprints.read(now, at, _doer(a, kind), a.rows, is_async)
     except MemoryFault as e:
         raise _explained(e, a, cta, s) from None
 
@@ -63,13 +62,22 @@ def write(
     if cta.is_tracked:
         a.log(o, s.name)
         now = Access(a.party(o), s, components, epochs, not is_async, visible)
-        cta.footprints.write(now, cta.outline.regions(s), 4 * a.index + is_async, a.rows, is_async)
+        cta.footprints.write(now, cta.outline.regions(s), _doer(a, is_async), a.rows, is_async)
+
+
+def _doer(a: Agent, kind: int) -> int:
+    """A number for who accesses, and how."""
+    return 8 * int(a.index) + 4 * a.is_solo + kind
 
 
 def read_now(a: Agent, o: Op, s: Place) -> Cta:
     """An ordinary read by the executing warps; gives the CTA that the place is in."""
     cta = _cta_of(a, o, s)
-    read(a, cta, o, s, *a.proof(), False)
+    is_joint = (
+        o.kind is smem.shared_get and not a.is_solo
+    )  # no lane goes on before all have the number
+    components, epochs = (a.access_order, a.epochs()) if is_joint else a.proof()
+    read(a, cta, o, s, components, epochs, False)
     return cta
 
 
@@ -87,7 +95,7 @@ def combine_now(a: Agent, o: Op, s: Place) -> Cta:
         a.log(o, s.name)
         now = Access(a.party(o), s, *a.proof(), True)
         try:
-            cta.footprints.combine(now, cta.outline.regions(s), 4 * a.index, a.rows)
+            cta.footprints.combine(now, cta.outline.regions(s), _doer(a, 0), a.rows)
         except MemoryFault as e:
             raise _explained(e, a, cta, s) from None
     return cta
@@ -95,8 +103,6 @@ def combine_now(a: Agent, o: Op, s: Place) -> Cta:
 
 def _cta_of(a: Agent, o: Op, s: Place) -> Cta:
     """The CTA that a place is in, after the check that it can be reached."""
-    if a.apart is None and not a.is_solo and o.kind in _OF_TILES:
-        a.apart = a.positions.copy()
     there = a.cta.program.ctas[s.rank]
     if there is not a.cta:
         reach(a, there, o, described(o, s), None)

@@ -66,9 +66,11 @@ class Agent:
         self.own_warps = own + cta.rank * cta.warps  # of the cluster
         self.program_order = own + numbers.warps.start
         self.access_order = own + numbers.accesses.start
+        self.lane_order = own + numbers.lanes.start
         self.queue_order = own + numbers.queues.start
         self.copy_order = own + numbers.copies.start
         self.bulk_order = numbers.bulk.start + index
+        self.elected_order = np.array([numbers.elected.start + index])
         self.clock: Array = np.zeros((warps, cta.width), np.int64)
         flat, step = self.clock.reshape(-1), cta.width + 1
         self.positions: Array = flat[self.program_order[0] :: step]
@@ -76,6 +78,10 @@ class Agent:
         self.queues: Array = flat[self.queue_order[0] :: step]
         self.positions[:] = self.accesses[:] = 1
         self.clock[:, numbers.begun.start] = 1
+        self.elected: Array = self.clock[:1].copy()  # of the elected thread
+        self.fenced: Array = np.zeros(
+            warps, np.int64
+        )  # each warp's position at its last proxy fence
         self.env: dict[Value, Any] = dict(cta.env)
         self.made: dict[Value, int] = {}  # count at which a tile came into registers
         self.count = 0  # of steps, and tiles that came into registers, so far
@@ -89,7 +95,6 @@ class Agent:
         self.passed: tuple[MBarrier, int, Op] | None = None  # its last wait, and for which phase
         self.wgmma = WgmmaQueue()
         self.bulk = BulkStores()
-        self.apart: Array | None = None  # positions at its lanes' first access since they met
         self.got: dict[tuple[int, int], int] = {}  # how many numbers it took from each place
         self.copies = Copies()
         self.issued = 0  # actions with a lane of their own
@@ -103,7 +108,7 @@ class Agent:
     def follow(self, before: Sequence[Agent], synced: bool) -> None:
         """Begins after the phase of `before`.  synced: a barrier ends it."""
         if before:
-            known = np.concatenate([a.known() if synced else a.clock for a in before])  # by warp
+            known = np.concatenate([a.known() for a in before])  # by warp
             known = joined(known) if synced else known[self.warps_of_cta]
             np.maximum(self.clock, known, out=self.clock)
             self.released()
@@ -111,8 +116,19 @@ class Agent:
 
     @property
     def rows(self) -> Array:
-        """What the executing threads know: one row a warp, the first alone inside elect."""
-        return self.clock[:1] if self.is_solo else self.clock
+        """What each of the executing threads knows: one row a warp, inside elect that of its thread."""
+        return self.elected if self.is_solo else self.clock
+
+    def elect(self) -> None:
+        """One thread goes on: it knows what its warp does, and what it learned before."""
+        self.is_solo = True
+        self.of_elected()
+
+    def of_elected(self) -> Array:
+        """What the elected thread knows: as each of its warp, and what it did and learned itself."""
+        np.maximum(self.elected, self.clock[:1], out=self.elected)
+        self.elected[0, self.elected_order] = self.positions[0]
+        return self.elected
 
     @property
     def who(self) -> str:
@@ -126,18 +142,31 @@ class Agent:
         if self.is_solo:
             self.positions[0] += 1
             self.accesses[0] += 1
+            self.of_elected()
         else:
             self.positions += 1
             self.accesses += 1
 
     def known(self) -> Array:
-        """What its warps know where they meet others: each thread of its own cp.asyncs as well."""
-        copies = self.copies
-        if not copies.known:
-            return self.clock
-        rows, own, half = self.clock.copy(), np.arange(self.warps), self.cta.width // 2
-        for at, over in ((self.copy_order, copies.known), (self.copy_order + half, copies.fenced)):
+        """What the executing threads know together: of each warp what any of its lanes does, each of its own
+        accesses and cp.asyncs as well."""
+        if self.is_solo:
+            return self.elected
+        rows, half, copies = self.of_first_lanes(), self.cta.width // 2, self.copies
+        own = np.arange(self.warps)
+        for at, over in (
+            (self.lane_order, self.positions),
+            (self.lane_order + half, self.fenced),
+            (self.copy_order, copies.known),
+            (self.copy_order + half, copies.fenced),
+        ):
             rows[own, at] = np.maximum(rows[own, at], over)
+        return rows
+
+    def of_first_lanes(self) -> Array:
+        """What lane 0 of each warp knows, that of the first as the elected thread."""
+        rows = self.clock.copy()
+        rows[:1] = self.of_elected()
         return rows
 
     def epochs(self) -> Array:
@@ -145,8 +174,14 @@ class Agent:
         return (self.positions[:1] if self.is_solo else self.positions).copy()
 
     def proof(self) -> tuple[Array, Array]:
-        """The components and the epochs of what the executing warps do now: it is over for who knows them."""
-        return self.access_order[: len(self.rows)], self.epochs()
+        """Components and epochs of what the executing threads do now: it is over for who knows them."""
+        if self.is_solo:
+            return self.proof_of_elected()
+        return self.lane_order, self.positions.copy()
+
+    def proof_of_elected(self) -> tuple[Array, Array]:
+        """The same of what the elected thread does alone."""
+        return self.elected_order, self.positions[:1].copy()
 
     def error(self, code: str, message: str, o: Op, help: str | None = None) -> ProtocolError:
         return ProtocolError(code, f"{self.who}: {message}", o.loc, (), help)

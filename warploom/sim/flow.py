@@ -54,11 +54,12 @@ def is_true(x: Any) -> bool:
 def begin_elect(a: Agent, o: Op) -> None:
     if a.is_solo:
         raise a.error("elect", "elect inside elect", o)
-    a.is_solo = True
+    a.elect()
 
 
 @called
 def end_elect(a: Agent, o: Op) -> None:
     a.is_solo = False
     if o.attrs.get("synced"):
-        a.apart = None
+        a.clock[:] = a.known()
+        a.released()

@@ -3,7 +3,10 @@
 A clock has one component for each thing whose progress others can know:
 
   warp w                 counts its releases (its program order)
-  accesses of warp w     the same number; a relaxed arrival hands on the first, not this one
+  accesses of warp w     the same number, of what its lanes do as one; a relaxed arrival hands on the first,
+                         not this one
+  lanes of warp w        the same number, of what each lane does by itself: its warp knows it after they met
+  elected of agent a     likewise, of what its elected thread does alone
   wgmma queue of warp w  groups that it knows to be finished (wait_group covers the executing warp only)
   cp.async of warp w     copies that have arrived (what a thread waits for itself others know after a barrier)
   bulk reads of agent a  groups of TMA stores that have finished reading shared memory
@@ -13,7 +16,8 @@ A clock has one component for each thing whose progress others can know:
   named barrier n        generations that are complete (of the cluster's barrier likewise)
   CTA c has begun        0 or 1
 
-What a thread knows is one row of 2·D numbers: the clock, and the clock as of its last proxy fence.  An
+What a thread knows is one row of 2·D numbers: the clock, and the clock as of its last proxy fence.  An agent
+has a row for each warp (what each of its lanes knows) and one for the elected thread (Agent.elected).  An
 ordinary write is ordered before an access of the async proxy (TMA, wgmma) only where the fenced half
 covers it.  Barriers carry both halves.
 """
@@ -107,9 +111,7 @@ class Access:
     epochs: Array
     is_generic_write: bool
     visible: Array | None = None  # of a copy by TMA: the components for ordinary accesses
-    known: set[tuple[int, int]] = field(
-        default_factory=set
-    )  # who knows that it is over, see Footprints
+    known: set[int] = field(default_factory=set)  # who knows that it is over, see Footprints
 
     @property
     def what(self) -> str:
@@ -160,8 +162,8 @@ class Footprints:
         self.accesses: list[Access] = []
         self._partition = partition
         self._last_write = [-1]
-        self._last_reads: list[dict[tuple[int, int], int]] = [{}]  # (who, warps) -> access
-        self._last_atomics: list[dict[tuple[int, int], int]] = [{}]  # the same
+        self._last_reads: list[dict[int, int]] = [{}]  # who -> access
+        self._last_atomics: list[dict[int, int]] = [{}]  # the same
 
     def _root(self, access: Access) -> str:
         name = access.place.allocation
@@ -219,14 +221,14 @@ class Footprints:
         is_async: bool,
         verbs: tuple[str, str],
     ) -> None:
-        key, every = (who, len(rows)), self.accesses
-        for i in sorted([i for i in ids if i >= 0 and key not in every[i].known]):
+        every = self.accesses
+        for i in sorted([i for i in ids if i >= 0 and who not in every[i].known]):
             earlier = every[i]
             if not self._is_over(earlier, rows, is_async):
                 only_fence = is_async and self._is_over(earlier, rows, False)
                 only_relaxed = earlier.visible is not None and self._is_over(earlier, rows, True)
                 raise self._race(now, earlier, verbs, only_fence, only_relaxed)
-            earlier.known.add(key)
+            earlier.known.add(who)
 
     def read(self, now: Access, at: Regions, who: int, rows: Array, is_async: bool) -> None:
         """A read that begins now, with the knowledge of `rows` (one a warp that takes part).  who: a number
@@ -239,7 +241,7 @@ class Footprints:
         self._check(now, self._combined(at), who, rows, is_async, ("atomic", "read"))
         self._need_own(now, writes)
         for i in at:
-            self._last_reads[i][who, len(rows)] = len(self.accesses)
+            self._last_reads[i][who] = len(self.accesses)
         self.accesses.append(now)
 
     def _written(self, now: Access, at: Regions) -> set[int]:
@@ -270,7 +272,7 @@ class Footprints:
         self._check(now, reads, who, rows, False, ("read", "atomic"))
         self._need_own(now, writes)
         for i in at:
-            self._last_atomics[i][who, len(rows)] = len(self.accesses)
+            self._last_atomics[i][who] = len(self.accesses)
         self.accesses.append(now)
 
     def write(self, now: Access, at: Regions, who: int, rows: Array, is_async: bool) -> None:

@@ -69,6 +69,8 @@ class Numbering:
     queues: range
     copies: range
     bulk: range
+    lanes: range  # accesses of the warps' lanes, each by itself
+    elected: range  # those of the agents' elected threads
     mbarriers: range
     visible: range  # bytes that the mbarriers counted
     named: range
@@ -136,7 +138,7 @@ class Outline:
     @cached_property
     def _components(self) -> tuple[tuple[Numbering, ...], int, int]:
         mbarriers = sum(o.attrs["n"] for o in self.ops if o.kind is mbarrier.mbarrier_alloc)
-        sizes = [1, *[self.warps] * 4, self.agents, mbarriers, mbarriers]
+        sizes = [1, *[self.warps] * 4, self.agents, self.warps, self.agents, mbarriers, mbarriers]
         sizes += [self.func.target.sync.named_barriers, 1 + len(self.task_names)]
         parts = Components()
         numberings = tuple(Numbering(*map(parts.take, sizes)) for _ in range(self.ctas))
@@ -163,7 +165,7 @@ class Outline:
         and that copies by TMA are visible to ordinary accesses."""
         found = np.zeros(self.width, np.bool_)
         for n in self.numberings:
-            for part in (n.accesses, n.copies, n.visible):
+            for part in (n.accesses, n.lanes, n.elected, n.copies, n.visible):
                 for half in (0, self.width // 2):
                     found[half + part.start : half + part.stop] = True
         return found

@@ -389,7 +389,10 @@ def _fence_async(a: Agent, o: Op) -> None:
     if o.attrs.get("space") == "global":  # races there are not looked for
         return
     rows, half = a.rows, a.cta.width // 2
-    np.maximum(rows[:, half:], rows[:, :half], out=rows[:, half:])
+    for some in (rows, a.elected):
+        np.maximum(some[:, half:], some[:, :half], out=some[:, half:])
+    if not a.is_solo:
+        a.fenced[:] = a.positions
     a.copies.fenced = a.copies.known
     for w in range(len(rows) if a.cta.has_data else 0):
         for cta in a.cta.program.ctas if o.attrs.get("scope") == "cluster" else (a.cta,):

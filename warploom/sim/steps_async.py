@@ -43,7 +43,7 @@ def _tma_load(
         ranks = ranks_of(a, o, a.number(mask))
     at = a.offsets(offsets)
     _begins_whole(a, o, o.operands[0].type, at)
-    stamp = a.clock[0].copy()
+    stamp = a.rows[0].copy()
     end = a.transfer(o, dst.type.tile_bytes) + cta.cost.tma_latency
     for rank in ranks:
         _issue_load(a, o, view, dst.of_peer(rank), same_barrier(a, b, rank), party, at, stamp, end)
@@ -189,7 +189,7 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
     over = [times[0 if only_read else 1] for g, times in bulk.ends.items() if g <= group]
     a.stall(max(over, default=a.time), o, "stores")
     bulk.known = max(bulk.known, group)
-    a.clock[0, a.bulk_order] = bulk.known
+    a.rows[0, a.bulk_order] = bulk.known
     return ()
 
 

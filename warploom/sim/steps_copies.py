@@ -75,7 +75,7 @@ def _wait_for_copies(a: Agent, o: Op) -> Steps:
 @step(mbarrier.cp_async_arrive)
 def _arrive_after_copies(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
     b, party, n = a.barrier(o, barriers, index), a.party(o), len(a.rows)
-    stamps = a.rows.copy()
+    stamps = a.known().copy()
     stamps[np.arange(n), a.copy_order[:n]] = a.copies.issued
     threads = 1 if a.is_solo else a.cta.target.warp_size
     time, together = max(a.time, a.copies.end), Together(threads * n)

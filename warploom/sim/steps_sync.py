@@ -59,7 +59,6 @@ def _sync_replica(a: Agent, o: Op) -> Steps:
     yield from a.settle(o)
     a.clock[:] = joined(a.known())
     a.released()
-    a.apart = None
     a.time += a.cta.cost.barrier
     return ()
 
@@ -104,7 +103,6 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
     mine = barrier.arrive(a.party(o), a.cta.target.warp_size * a.warps, threads, a.known(), a.time)
     a.log(o, barrier.name, mine)
     a.released()
-    a.apart = None if waits else a.apart
     if not waits:
         yield None
         return ()
@@ -138,7 +136,6 @@ def _cluster_arrive(a: Agent, o: Op) -> Steps:
     stamp = program.relaxed(stamp) if _is_relaxed(o) else stamp
     program.barrier.arrive(a.own_warps, a.party(o), stamp, a.time)
     a.released()
-    a.apart = None
     a.time += a.cta.cost.sync
     yield None
     return ()
@@ -260,17 +257,10 @@ def _mbarrier_arrive(
     # Where warps neither lag nor are told apart they arrive at once.
     at_once = a.cta.touched is None and not a.cta.lets_warps_lag
     order, together = None if at_once else a.proof(), Together(warps * times)
-    known = a.known()
-    is_synced = a.is_solo or by != "warp" or o.attrs.get("synced", True)
+    is_synced = a.is_solo or by == "thread" or (by == "warp" and o.attrs.get("synced", True))
+    known = (a.known() if is_synced else a.of_first_lanes())[:warps]
     if is_synced and by == "warp" and not a.is_solo:
-        a.apart = None
-        if known is not a.clock:
-            a.clock[:] = known
-    elif not is_synced and a.apart is not None:  # lane 0 knows nothing of what the others did since
-        own, known = np.arange(warps), known.copy()
-        for at in (a.access_order, a.access_order + a.cta.width // 2):
-            known[own, at] = np.minimum(known[own, at], a.apart - 1)
-    known = known[:warps]
+        a.clock[:] = known
     if at_once:
         for target in targets:
             _arrive(a, o, target, party, known, order, times * warps, together)
@@ -294,7 +284,7 @@ def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
     a.log(o, b.name, b.phases)
     a.time += a.cta.cost.sync
     b.expect(party, o.attrs["bytes"])
-    _arrive(a, o, b, party, a.clock[:1], None)
+    _arrive(a, o, b, party, a.rows, None)
     a.released()
     yield None
     return ()
