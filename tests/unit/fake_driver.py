@@ -25,6 +25,7 @@ class FakeDriver:
         self.configured: list[tuple[tuple[int, int, int], int, bool]] = []
         self.prepared: list[tuple[int, int]] = []
         self.current: list[int] = []
+        self.has_context: int | None = None  # the device whose context is the thread's
         self.entered: list[int] = []
         self.capturing = False
         self.results: list[int] = []
@@ -66,6 +67,9 @@ class FakeDriver:
     def using(self, device: int) -> Iterator[None]:
         self.current.append(device)
         yield
+
+    def is_current(self, device: int) -> bool:
+        return device == self.has_context
 
     def enter(self, device: int) -> None:
         self.entered.append(device)

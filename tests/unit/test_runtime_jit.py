@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 import warnings
 from collections.abc import Iterator
@@ -17,11 +16,10 @@ from hypothesis import strategies as st
 import warploom as wl
 import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
-from tests.unit.test_runtime_seen import Tensor
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.runtime import autotune, jit, launch, variants
 from warploom.runtime import kernel as kernel_module
-from warploom.runtime.args import _PROBES, KEYS, probe_torch
+from warploom.runtime.args import _PROBES, KEYS
 from warploom.runtime.compiled import CompiledKernel, Request, Resources
 from warploom.runtime.fixed import FixedLauncher
 from warploom.runtime.launch import grid_sizes
@@ -326,103 +324,6 @@ def test_torch_stream_and_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> N
     gpu.driver.owner = lambda pointer: 1
     wl.jit(scale_kernel)[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
     assert gpu.driver.launches[0][4] == 41 and gpu.driver.prepared == [(1, 0)]
-
-
-def test_a_compiled_kernel_takes_other_addresses(gpu: Gpu) -> None:
-    made = wl.jit(scale_kernel)[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
-    assert made is not None
-    launcher = FixedLauncher(made)
-    for n, out in enumerate(range(8 << 20, 16 << 20, 1 << 20)):
-        launcher((3,), 0, (X, GpuArray(out, (1000,)), 1000, 0.5 * n))
-        _, grid, *_, (_, address, size, factor) = gpu.driver.launches[-1]
-        assert (grid, address, size & 0xFFFFFFFF) == ((3, 1, 1), out, 1000)
-        assert struct.unpack("<f", struct.pack("<q", factor)[:4])[0] == 0.5 * n
-    assert [len(launches) for _, launches in launcher._alike] == [1] and len(gpu.requests) == 1
-    launcher((3,), 0, (X, GpuArray((1 << 20) + 4000, (1000,)), 1000, 2.0))  # beside it, no overlap
-    assert len(gpu.requests) == 1
-    launcher((3,), 0, (X, GpuArray((1 << 20) + 3984, (1000,)), 1000, 2.0))
-    assert gpu.requests[-1].overlap
-    with pytest.raises(LaunchError, match="no multiple of 16 bytes"):
-        launcher((3,), 0, (X, GpuArray((8 << 20) + 4, (1000,)), 1000, 2.0))
-    with pytest.raises(LaunchError, match="a float"):
-        launcher((3,), 0, (X, OUT, 1000.0, 2.0))
-
-
-def test_a_launch_during_a_launch_has_parameters_of_its_own(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As one from another thread; and -0.0 is not 0.0, though equal to it."""
-    made = wl.jit(scale_kernel)[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
-    assert made is not None
-    launcher = FixedLauncher(made)
-    with_all = (X, GpuArray(8 << 20, (1000,)), 1000, 0.0, 128)
-    for _ in range(2):
-        launcher((3,), 0, with_all)
-    launch, inside = gpu.driver.launch, [(X, GpuArray(9 << 20, (1000,)), 1000, -0.0, 128)]
-
-    def another_inside(*how: Any) -> Any:
-        while inside:
-            launcher((3,), 0, inside.pop())
-        return launch(*how)
-
-    monkeypatch.setattr(gpu.driver, "launch", another_inside)
-    for alike in (a for _, launches in launcher._alike for a in launches.values()):
-        alike._idle.clear()  # those hold the launch function they were made with
-    launcher((3,), 0, with_all)
-    launcher((3,), 0, with_all)
-    found = [values[1:] for *_, values in gpu.driver.launches[-3:]]
-    assert [x[0] for x in found] == [9 << 20, 8 << 20, 8 << 20]
-    signs = [struct.pack("<q", x[2])[3] >> 7 for x in found]
-    assert signs == [1, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("is_neg", "address", "why"), [(True, 7 << 20, "other sign"), (False, 0, "no memory")]
-)
-def test_negative_views_and_arrays_without_memory_are_refused_wherever_they_lie(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, is_neg: bool, address: int, why: str
-) -> None:
-    for table in (_PROBES, KEYS):
-        monkeypatch.setitem(table, Tensor, probe_torch)
-    kernel = wl.jit(scale_kernel)
-    made = kernel[(1,)](Tensor(1 << 20), OUT, 1000, 2.0, BLOCK=128)
-    assert made is not None
-    launcher = FixedLauncher(made)
-    for place in (3 << 20, 5 << 20):
-        kernel[(1,)](Tensor(place), OUT, 1000, 2.0, BLOCK=128)
-        launcher((1,), 0, (Tensor(place), OUT, 1000, 2.0))
-    launched = len(gpu.driver.launches)
-    view = Tensor(address)
-    view._is_neg = is_neg
-    with pytest.raises(LaunchError, match=why):
-        kernel[(1,)](view, OUT, 1000, 2.0, BLOCK=128)
-    with pytest.raises(LaunchError, match=why):
-        launcher((1,), 0, (view, OUT, 1000, 2.0))
-    assert len(gpu.driver.launches) == launched
-
-
-@pytest.mark.parametrize(("disjoint", "strides_read"), [((), 0), (((0, 1),), 2)])
-def test_shapes_are_read_where_they_say_what_overlaps(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, disjoint: Any, strides_read: int
-) -> None:
-    for table in (_PROBES, KEYS):
-        monkeypatch.setitem(table, Tensor, probe_torch)
-    gpu.plan = replace(gpu.plan, disjoint=disjoint)
-    made = wl.jit(scale_kernel)[(1,)](Tensor(1 << 20), Tensor(2 << 20), 1000, 2.0, BLOCK=128)
-    assert made is not None
-    launcher = FixedLauncher(made)
-    launcher((1,), 0, (Tensor(1 << 20), Tensor(2 << 20), 1000, 2.0))
-    read: list[Any] = []
-    stride = Tensor.stride
-
-    def counted(tensor: Tensor) -> Any:
-        read.append(tensor)
-        return stride(tensor)
-
-    monkeypatch.setattr(Tensor, "stride", counted)
-    launcher((1,), 0, (Tensor(3 << 20), Tensor(4 << 20), 1000, 2.0))
-    assert len(read) == strides_read
-    assert gpu.driver.launches[-1][-1][1] == 4 << 20
 
 
 def test_other_addresses_find_the_variant_again(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,10 @@ def test_default_streams_of_several_devices_make_the_device_current() -> None:
     assert driver.current == []
     prepared(stream=0)
     assert driver.current == [1]
-    assert [launch[4] for launch in driver.launches] == [5, 0]
+    driver.has_context = 1
+    prepared(stream=0)
+    assert driver.current == [1]
+    assert [launch[4] for launch in driver.launches] == [5, 0, 0]
 
 
 def test_driver_errors_name_the_launch() -> None:

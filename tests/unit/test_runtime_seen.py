@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,12 +19,26 @@ from warploom.runtime.seen import CALLS_KEPT, TYPES_KEPT, SeenCalls
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
+class Storage(NamedTuple):
+    """What a tensor of torch is a view of."""
+
+    begin: int
+    size: int
+
+    def data_ptr(self) -> int:
+        return self.begin
+
+    def nbytes(self) -> int:
+        return self.size
+
+
 class Tensor:
     """As much of a torch tensor as a launch reads."""
 
     def __init__(self, pointer: int = 1 << 20, **changed: Any) -> None:
         self.dtype, self.shape, self._strides, self._device = "torch.float16", (4, 8), (8, 1), 0
         self._pointer, self._is_neg = pointer, False
+        self._storage: Storage | None = None
         vars(self).update(changed)
 
     def data_ptr(self) -> int:
@@ -40,6 +54,9 @@ class Tensor:
 
     def is_neg(self) -> bool:
         return self._is_neg
+
+    def untyped_storage(self) -> Storage:
+        return self._storage or Storage(self._pointer, 1 << 12)
 
 
 @pytest.fixture(autouse=True)

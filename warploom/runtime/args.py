@@ -347,7 +347,6 @@ def _find_probe(kind: type, value: Any) -> Probe | None:
 # The device is -1 on the CPU.  It is text for runtime/seen.py, whose keys would spend as much on a call as on
 # these reads.
 TORCH_READS = "{0}.dtype, {0}.data_ptr(), {0}.shape, {0}.stride(), {0}.get_device(), {0}.is_neg()"
-TORCH_READS_PLACE = "{0}.dtype, {0}.data_ptr(), (), (), {0}.get_device(), {0}.is_neg()"
 probe_torch: Probe = eval(f"lambda t: ({TORCH_READS.format('t')})")
 
 

@@ -2,28 +2,30 @@
 
 Who compiles before there are arguments (`triton.compile`, PyTorch's Inductor) launches what he got, and
 nothing else; where arguments break what the variant takes for granted (they overlap, a size is 0), the
-variant for that is compiled and launched in its place, as in a call of the kernel."""
+variant for that is compiled and launched in its place, as in a call of the kernel.
+
+A small kernel takes less time than its launch.  So two functions are written for each kernel, without loops,
+tables of arguments or tests that its signature settles: one reads the arguments and finds what launches with
+their like have taken, the other packs them and launches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import re
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from warploom.errors import LaunchError
 from warploom.frontend.source import parameters
-from warploom.runtime.args import CPU, Field, fields_of
+from warploom.runtime.args import CPU, Field, device_of, fields_of, inspect, probe_of, probe_torch
 from warploom.runtime.compiled import CompiledKernel
-from warploom.runtime.launch import Prepared, grid_sizes
-from warploom.runtime.seen import (
-    CALLS_KEPT,
-    TYPES_KEPT,
-    UNKEYED,
-    Read,
-    Reader,
-    SeenCalls,
-    reader_of,
-)
-from warploom.runtime.values import contradiction
+from warploom.runtime.hooks import AROUND, ENTER, EXIT, launch_with_hooks
+from warploom.runtime.launch import Prepared, grid_sizes, thread
+from warploom.runtime.plan import NAMES, parameter_texts
+from warploom.runtime.seen import CALLS_KEPT, SeenCalls
+from warploom.runtime.values import contradiction, first_overlap
 from warploom.runtime.variants import (
     Accepted,
     Arguments,
@@ -34,29 +36,64 @@ from warploom.runtime.variants import (
 )
 from warploom.runtime.workspace import LastWaveLaunch
 
+Start = Callable[..., None]
+# What reading arguments raises that only binding can read, or that are unlike those of any launch before.
+UNREAD = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
+FLOATS_OF_COMPLEX = ("f16", "f32", "f64")  # one of them has a conjugate's imaginary part
+# What Triton's launchers are given after the grid and the stream, and what a launch here does without.
+OF_TRITON = "function, metadata, launch_metadata, enter, exit"
 
-class _Alike:
-    """Launches on a device that differ in addresses and floats alone."""
 
-    def __init__(self, accepted: Accepted[CompiledKernel], device: int, read: Read) -> None:
-        self.accepted, self._device = accepted, device
-        self.is_free = not accepted.disjoint  # whatever arguments overlap
-        self._bind, self._loaded = accepted.kernel.binder, accepted.kernel.loaded()
-        self._is_whole = float not in map(type, read[1])  # no -0.0, which is equal to 0.0
-        # Launches that have ended, as the driver copies their parameters, with what these are.
-        self._idle: list[tuple[Sequence[int | float], Prepared]] = []
+def starter(kernel: CompiledKernel, device: int, count: int) -> Start:
+    """A function of a grid's sizes, a stream, numbers and addresses that launches a variant on a device.
 
-    def start(self, grid: Any, stream: int | None, values: Sequence[int | float]) -> None:
-        try:
-            held, prepared = self._idle.pop()  # no other thread's
-        except IndexError:
-            sizes, bound = grid_sizes(grid), self._bind(values)
-            prepared = self._loaded.prepare_bound(self._device, sizes, *bound)
-        else:
-            if held != values or not self._is_whole:
-                self._loaded.fill(prepared, *self._bind(values))
-        prepared.start(grid, stream)
-        self._idle.append((values, prepared))
+    It fills the block of parameters of a launch that has ended, as the driver copies them."""
+    loaded = kernel.loaded()
+    idle: list[tuple[Prepared, Any, int, int]] = []
+
+    def made(grid: tuple[int, int, int], values: tuple[Any, ...]) -> tuple[Prepared, Any, int, int]:
+        prepared = loaded.prepare(device, grid, values)
+        return prepared, prepared.memory, prepared.begin, prepared.address
+
+    scalars, maps = parameter_texts(kernel.plan)
+    maps = [f"encoded({device}, {i}, {key})" for i, key in enumerate(maps)]
+    packed = re.sub(r"\ba\[(\d+)\]", r"a\1", ", ".join(["memory", "begin", *maps, *scalars]))
+    values = "".join(f"a{i}, " for i in range(count))
+    is_ready = "stream or thread.has_context" if loaded.driver.device_count == 1 else "stream"
+    text = (
+        f"def run(x, y, z, stream, {values}):",
+        " try:",
+        "  prepared, memory, begin, address = held = pop()",  # no other thread's
+        f"  pack({packed})",
+        " except unfilled:",  # `made` says what is wrong with a number
+        f"  prepared, memory, begin, address = held = made((x, y, z), ({values}))",
+        " config = configs.get(((x, y, z), stream))",
+        f" if config is not None and ({is_ready}):",
+        "  result = launch(config, function, address, 0)[0]",
+        "  if result: prepared.failed(result, config, (x, y, z))",
+        " else: prepared.start((x, y, z), stream)",
+        " push(held)",
+    )
+    return _executed(
+        text,
+        pop=idle.pop, push=idle.append, made=made, pack=loaded.layout.packer.pack_into,
+        encoded=loaded.encoded, configs=loaded.configs, launch=loaded.driver.launch,
+        function=loaded.function, thread=thread,
+        unfilled=(IndexError, struct.error, OverflowError, TypeError), **NAMES,
+    )  # fmt: skip
+
+
+def _executed(text: Sequence[str], **names: Any) -> Callable[..., Any]:
+    """The function `run` of this text."""
+    exec("\n".join(text), names)
+    run: Callable[..., Any] = names["run"]
+    return run
+
+
+def are_apart(x: Any, y: Any) -> bool:
+    """Whether two arrays share no memory."""
+    spans = [None if a is None else a.bytes_range() for a in map(inspect, (x, y))]
+    return first_overlap([(0, 1)], lambda i: spans[i]) is None
 
 
 class FixedLauncher:
@@ -66,30 +103,100 @@ class FixedLauncher:
     def __init__(self, kernel: CompiledKernel) -> None:
         self.kernel = kernel
         self._variants = Compilations()
-        # Of arguments that no reader reads.
+        # Of arguments that are not read by the functions written here.
         self._seen: SeenCalls[Prepared | LastWaveLaunch] = SeenCalls()
-        # Of each combination of types; replaced, never changed, as other threads may be reading it.
-        self._alike: tuple[tuple[Reader, dict[Any, _Alike]], ...] = ()
+        # By device and integers of a launch; and by device, dtypes of arrays, and integers.
+        self._known: dict[Any, Start] = {}
+        self._starts: dict[tuple[CompiledKernel, int], Start] = {}
         fixed = dict(kernel.request.constexprs)
         names = [p.name for p in parameters(kernel.request.fn)]
         self._run_time = [(i, name) for i, name in enumerate(names) if name not in fixed]
-        # Must arrays be disjoint?  Else their shapes and strides decide nothing.
-        self._by_extents = bool(kernel.plan.disjoint)
+        specs = kernel.request.specs
+        self._arrays = [i for i, s in enumerate(specs) if s.kind == "pointer"]
+        self._integers = [
+            i for i, s in enumerate(specs) if s.kind == "scalar" and s.dtype[0] in "iu"
+        ]
+        named = [f"a{i}" for i in range(len(specs))]
+        self._checked = self._written("", named, True, self._started)
 
     def __call__(self, grid: Any, stream: int | None, args: Sequence[Any]) -> CompiledKernel | None:
         """Launches on a stream (a raw handle; None: the current one); the kernel.  Host arrays are taken
         through the oracle, which gives None."""
-        for read, launches in self._alike:
-            try:
-                found = read(args)
-            except UNKEYED:  # binding says what is wrong
-                break
-            if found is not None:
-                alike = launches.get(found[0])
-                if alike is not None and (alike.is_free or alike.accepted.takes(found[1])):
-                    alike.start(grid, stream, found[1])
-                    return self.kernel
-                break
+        found: CompiledKernel | None = self._checked(
+            *grid_sizes(grid), stream, *self._run_time_ones(args)
+        )
+        return found
+
+    def runner(self, jit: Any) -> Callable[..., None]:
+        """A function that launches as Triton's launchers do, whose hooks are told of a JITFunction.
+
+        It is given all parameters.  Of arguments after the first ones of their kind it tests the device, the
+        alignment and what overlaps, and takes it that dtypes are those of the signature."""
+
+        def unread(grid: tuple[int, int, int], stream: int, args: Sequence[Any]) -> None:
+            if AROUND or ENTER or EXIT:
+                launch = functools.partial(self, grid, stream, args)
+                launch_with_hooks(jit.live(), launch, grid, args, {})
+            else:
+                self._started(grid, stream, args)
+
+        places = {place: f"a{i}" for i, (place, _) in enumerate(self._run_time)}
+        count = len(parameters(self.kernel.request.fn))
+        given = [places.get(place, f"fixed{place}") for place in range(count)]
+        return self._written(f"{OF_TRITON}, ", given, False, unread)
+
+    def _written(
+        self, head: str, given: Sequence[str], checked: bool, unread: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """A function run(x, y, z, stream, `head`, `given`) that launches arguments with known ones' like, and
+        gives `unread` the others.  checked: dtypes are tested, and whether memory holds an array's numbers
+        with the other sign; else whether there are hooks."""
+        specs, arrays = self.kernel.request.specs, self._arrays
+        values = [f"p{i}" if i in arrays else f"a{i}" for i in range(len(specs))]
+        first, *others = [f"a{i}.get_device()" for i in arrays] or [""]
+        tests = [" == ".join([f"-1 < (device := {first})", *others])]
+        tests += [values[i] for i in arrays]
+        aligned: dict[int, list[str]] = {}
+        for i in arrays:
+            aligned.setdefault(specs[i].fact.divisible, []).append(values[i])
+        tests += [f"not ({' | '.join(each)}) & {n - 1}" for n, each in aligned.items() if n > 1]
+        pairs = [(i, j) for i, j in self.kernel.plan.disjoint if i != j and {i, j} <= set(arrays)]
+        ends = {i: f"e{i}" for pair in pairs for i in pair}
+        tests += [f"(e{i} <= p{j} or e{j} <= p{i} or are_apart(a{i}, a{j}))" for i, j in pairs]
+        key = ["device", *(f"a{i}.dtype" for i in arrays if checked)]
+        key += [values[i] for i in self._integers]
+        if checked:
+            tests += [f"not a{i}.is_neg()" for i in arrays if specs[i].dtype in FLOATS_OF_COMPLEX]
+        else:
+            tests.append("not (AROUND or ENTER or EXIT)")
+        is_read = bool(arrays) and all(s.kind != "descriptor" for s in specs)
+        reads = (
+            *(f"  p{i} = a{i}.data_ptr()" for i in arrays),
+            *(f"  s = a{i}.untyped_storage(); {e} = s.data_ptr() + s.nbytes()" for i, e in ends.items()),
+            f"  start = known[{', '.join(key)},] if {' and '.join(tests)} else None",
+        )  # fmt: skip
+        text = (
+            f"def run(x, y, z, stream, {head}{', '.join(given)}):",
+            " try:",
+            *(reads if is_read else ["  start = None"]),
+            " except UNREAD: start = None",
+            f" if start is None: return unread((x, y, z), stream, ({''.join(f'{a}, ' for a in given)}))",
+            f" start({', '.join(['x', 'y', 'z', 'stream', *values])})",
+            " return kernel",
+        )
+        return _executed(
+            text, known=self._known, unread=unread, kernel=self.kernel, are_apart=are_apart,
+            UNREAD=UNREAD, AROUND=AROUND, ENTER=ENTER, EXIT=EXIT,
+        )  # fmt: skip
+
+    def _run_time_ones(self, args: Sequence[Any]) -> Sequence[Any]:
+        return args if len(args) == len(self._run_time) else [args[i] for i, _ in self._run_time]
+
+    def _started(
+        self, grid: tuple[int, int, int], stream: int | None, given: Sequence[Any]
+    ) -> CompiledKernel | None:
+        """A launch with arguments unlike those that are known; what __call__ gives."""
+        args = self._run_time_ones(given)
         prepared = self._seen.find(args, {}) or self._prepare(grid, args)
         if prepared is None:
             return None
@@ -99,7 +206,8 @@ class FixedLauncher:
     def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | LastWaveLaunch | None:
         """A launch with its parameters in place; None where it has been interpreted."""
         sizes, fields = grid_sizes(grid), self._fields(args)
-        device = next((f.array.device for f in fields if f.array is not None), 0)
+        has_arrays = any(f.array is not None for f in fields)
+        device = device_of(fields, self.kernel.name) if has_arrays else 0
         if device == CPU:
             from warploom.sim.oracle import run
 
@@ -119,32 +227,31 @@ class FixedLauncher:
             return launch
         prepared = kernel.loaded().prepare_bound(device, sizes, *arguments.bound(kernel))
         accepted = Accepted.of(found, arguments)
-        if accepted is None or not self._add(args, accepted, device):
+        if accepted is None or not self._learned(args, accepted, device):
             self._seen.add(args, {}, prepared)
         return prepared
 
-    def _add(self, args: Sequence[Any], accepted: Accepted[CompiledKernel], device: int) -> bool:
-        """Lets launches like this one be found; false where no reader reads what decides of them."""
-        if accepted.disjoint and not self._by_extents:
+    def _learned(
+        self, args: Sequence[Any], accepted: Accepted[CompiledKernel], device: int
+    ) -> bool:
+        """Lets launches like this one be found; false where what is read doesn't decide of them."""
+        arrays = [args[i] for i in self._arrays]
+        if any(probe_of(type(x), x) is not probe_torch for x in arrays):
             return False
-        known = ((read(args), launches) for read, launches in self._alike)
-        found, launches = next((one for one in known if one[0] is not None), (None, {}))
-        if found is None:
-            few = len(args) == len(self._run_time)
-            used = range(len(args)) if few else [i for i, _ in self._run_time]
-            own = reader_of(args, used, self._by_extents)
-            if own is None or (found := own(args)) is None:
-                return False
-            self._alike = ((own, launches), *self._alike[: TYPES_KEPT - 1])
-        if len(launches) >= CALLS_KEPT:
-            launches.clear()
-        launches[found[0]] = _Alike(accepted, device, found)
+        if not set(accepted.disjoint) <= set(self.kernel.plan.disjoint):
+            return False
+        variant = accepted.kernel, device
+        if variant not in self._starts:
+            self._starts[variant] = starter(*variant, len(args))
+        if len(self._known) >= CALLS_KEPT:
+            self._known.clear()
+        integers = [args[i] for i in self._integers]
+        for read in (), [x.dtype for x in arrays]:
+            self._known[device, *read, *integers] = self._starts[variant]
         return True
 
     def _fields(self, args: Sequence[Any]) -> list[Field]:
         """The arguments as parameters.  Raises LaunchError where the variant isn't made for one."""
-        if len(args) != len(self._run_time):
-            args = [args[i] for i, _ in self._run_time]
         found: list[Field] = []
         for (_, name), spec, value in zip(
             self._run_time, self.kernel.request.specs, args, strict=True

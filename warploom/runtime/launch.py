@@ -105,6 +105,10 @@ class CudaDriver:
         finally:
             self._call(self._cu.cuCtxPopCurrent)
 
+    def is_current(self, device: int) -> bool:
+        """Whether the device's primary context is this thread's."""
+        return int(self._call(self._cu.cuCtxGetCurrent)) == int(self.context(device))
+
     def enter(self, device: int) -> None:
         """Make the device's primary context this thread's, for good, where it has none."""
         if not int(self._call(self._cu.cuCtxGetCurrent)):
@@ -335,13 +339,13 @@ _ADVICE = {
 
 
 class _Thread(threading.local):
-    """What a launch on the default stream needs of its thread: a current context, as the CUDA runtime would
-    make one at its first call."""
+    """What a launch on the default stream needs of its thread, where there is one device: a current context,
+    as the CUDA runtime would make one at its first call."""
 
     has_context = False
 
 
-_thread = _Thread()
+thread = _Thread()
 
 
 def _refuse_old(answer: tuple[Any, int]) -> None:
@@ -401,19 +405,19 @@ class Prepared:
     """One kernel with its arguments in place: call it to launch on a device's current stream."""
 
     __slots__ = (
-        "_address",
         "_configs",
         "_driver",
         "_function",
         "_guarded",
         "_launch",
-        "_memory",
         "_packer",
         "_plan",
-        "_start",
         "_stream_of",
+        "address",
+        "begin",
         "device",
         "grid",
+        "memory",
         "name",
     )
 
@@ -428,17 +432,17 @@ class Prepared:
         self._stream_of: Callable[[int], int] | None = None
         layout = kernel.layout
         self._packer = layout.packer
-        self._memory = layout.memory()
-        self._address = ctypes.addressof(self._memory)
-        behind = self._address + layout.addresses.size
-        self._start = layout.addresses.size + -behind % 64
-        first = self._address + self._start
+        self.memory = layout.memory()
+        self.address = ctypes.addressof(self.memory)
+        behind = self.address + layout.addresses.size
+        self.begin = layout.addresses.size + -behind % 64
+        first = self.address + self.begin
         addresses = [first + offset for offset in layout.offsets]
-        layout.addresses.pack_into(self._memory, 0, *addresses)
+        layout.addresses.pack_into(self.memory, 0, *addresses)
 
     def fill(self, maps: list[bytes], scalars: tuple[Any, ...]) -> None:
         """Put the parameters in place: encoded tensor maps, then numbers and addresses."""
-        self._packer.pack_into(self._memory, self._start, *maps, *scalars)
+        self._packer.pack_into(self.memory, self.begin, *maps, *scalars)
 
     def __call__(self, stream: int | None = None) -> None:
         """Launch on `stream` (a raw handle; the current one where None) with the prepared grid."""
@@ -462,15 +466,14 @@ class Prepared:
                 return None
         if not stream:  # a default stream belongs to the current device
             if self._guarded:
-                return self._on_device(config, grid)
-            if not _thread.has_context:
+                if not self._driver.is_current(self.device):
+                    return self._on_device(config, grid)
+            elif not thread.has_context:
                 self._driver.enter(self.device)
-                _thread.has_context = True
-        result = self._launch(config, self._function, self._address, 0)[0]
+                thread.has_context = True
+        result = self._launch(config, self._function, self.address, 0)[0]
         if result:
-            if int(result) == INVALID_CONTEXT:  # somebody took this thread's context away
-                return self._on_device(config, grid)
-            self._check(result, grid)
+            self.failed(result, config, grid)
 
     def _configured(self, grid: Any, stream: int) -> Any:
         """The configuration for a grid and a stream, which `start` finds from now on; None where there is
@@ -489,9 +492,15 @@ class Prepared:
                     self._configs[sizes[:n], stream] = config
         return config
 
+    def failed(self, result: Any, config: Any, grid: Any) -> None:
+        """Launches again where somebody took this thread's context away; else raises LaunchError."""
+        if int(result) == INVALID_CONTEXT:
+            return self._on_device(config, grid)
+        self._check(result, grid)
+
     def _on_device(self, config: Any, grid: Any) -> None:
         with self._driver.using(self.device):
-            result = self._launch(config, self._function, self._address, 0)[0]
+            result = self._launch(config, self._function, self.address, 0)[0]
         self._check(result, grid)
 
     def _check(self, result: Any, grid: Any) -> None:
@@ -540,8 +549,7 @@ class LoadedKernel:
 
     def fill(self, prepared: Prepared, scalars: tuple[Any, ...], keys: tuple[MapKey, ...]) -> None:
         """Puts other arguments in a launch's place, after the binder."""
-        wanted = enumerate(zip(self._wanted, keys, strict=True)) if keys else ()
-        maps = [self._map(prepared.device, i, m, k) for i, (m, k) in wanted]
+        maps = [self.encoded(prepared.device, i, key) for i, key in enumerate(keys)]
         try:
             prepared.fill(maps, scalars)
         except (struct.error, OverflowError, TypeError) as e:
@@ -558,12 +566,13 @@ class LoadedKernel:
             self._ready.add(device)
         return self.driver.resident(self.plan, self.function, device)
 
-    def _map(self, device: int, index: int, m: MapParam, key: MapKey) -> bytes:
+    def encoded(self, device: int, index: int, key: MapKey) -> bytes:
+        """The plan's tensor map of this index.  Raises LaunchError."""
         data = self._maps.get((index, key))
         if data is None:
             if len(self._maps) >= MAPS_KEPT:
                 self._maps.clear()
             # Encoding needs a context, which a thread of torch's autograd may not have.
             self.driver.enter(device)
-            data = self._maps[index, key] = self.driver.encode(m, key)
+            data = self._maps[index, key] = self.driver.encode(self._wanted[index], key)
         return data

@@ -179,20 +179,26 @@ def divider(d: int) -> int:
     return shift << 32 | -(-(1 << 31 + shift) // d)
 
 
-_NAMES = {"_quotient": _quotient, "_remainder": _remainder, "_divider": divider}
+NAMES = {"_quotient": _quotient, "_remainder": _remainder, "_divider": divider}
 
 
-def make_binder(plan: LaunchPlan) -> Binder:
-    """A function of the tuple of arguments to (scalar parameters, tensor maps' keys)."""
+def parameter_texts(plan: LaunchPlan) -> tuple[list[str], list[str]]:
+    """The scalar parameters and the tensor maps' keys, as Python text over `a` and `NAMES`."""
     scalars = [
         p.text if isinstance(p, ComputedParam) else f"a[{p.arg}]"
         for p in plan.params
         if not isinstance(p, MapParam)
     ]
     maps = [f"({m.base}, ({_joined(m.dims)}), ({_joined(m.strides)}))" for m in plan.maps]
+    return scalars, maps
+
+
+def make_binder(plan: LaunchPlan) -> Binder:
+    """A function of the tuple of arguments to (scalar parameters, tensor maps' keys)."""
+    scalars, maps = parameter_texts(plan)
     text = f"lambda a: (({_joined(scalars)}), ({_joined(maps)}))"
     code = compile(text, f"<launch of {plan.name}>", "eval")
-    binder: Binder = eval(code, dict(_NAMES))
+    binder: Binder = eval(code, dict(NAMES))
     return binder
 
 
@@ -200,7 +206,7 @@ def make_short_test(plan: LaunchPlan) -> Callable[[Sequence[Any]], bool]:
     """Whether a launch with these arguments takes fewer steps than the plan's variant is meant for."""
     text, fewest = plan.short or ("1", 0)
     code = compile(f"lambda a: {text} < {fewest}", f"<steps of {plan.name}>", "eval")
-    test: Callable[[Sequence[Any]], bool] = eval(code, dict(_NAMES))
+    test: Callable[[Sequence[Any]], bool] = eval(code, dict(NAMES))
     return test
 
 
@@ -210,7 +216,7 @@ def make_split_k(plan: LaunchPlan) -> Callable[[Sequence[Any], int], Any]:
     if plan.split_k is None:
         return lambda args, programs: 1
     text, rows = plan.split_k
-    steps = eval(compile(f"lambda a: {text}", f"<steps of {plan.name}>", "eval"), dict(_NAMES))
+    steps = eval(compile(f"lambda a: {text}", f"<steps of {plan.name}>", "eval"), dict(NAMES))
 
     def ctas(args: Sequence[Any], programs: int) -> Any:
         by_steps = next((pairs for most, pairs in rows if programs <= most), ())

@@ -15,9 +15,7 @@ from warploom.frontend.tokens import distinct, key_of_class
 from warploom.runtime.args import (
     CPU,
     KEYS,
-    MAX_DIVISOR,
     TORCH_READS,
-    TORCH_READS_PLACE,
     probe_of,
     probe_torch,
 )
@@ -103,54 +101,6 @@ def _key_function(values: Iterable[tuple[int | str, Any]]) -> KeyOf:
     exec("\n".join(lines), constants)
     key_of: KeyOf = constants["key_of"]
     return key_of
-
-
-Read = tuple[tuple[Any, ...], tuple[int | float, ...]]
-Reader = Callable[[Sequence[Any]], Read | None]
-
-
-def reader_of(args: Sequence[Any], used: Iterable[int], extents: bool = True) -> Reader | None:
-    """A function that reads the arguments at these places where they have the types of these: (all that
-    decides which variant they take, but for overlaps; addresses of arrays, and numbers).  extents: the shapes
-    and strides of arrays too, which say where they overlap; half the time that reading torch's tensors takes.
-
-    It gives None of other types and of arrays that have no memory, or not their numbers
-    there (torch's negative views).  None where it would read others than integers, floats and arrays."""
-    constants: dict[str, Any] = {}
-    tests, lines, known, values = [], [], [], []
-    for i in used:
-        name, kind = f"a{i}", type(args[i])
-        constants[f"k{i}"] = kind
-        tests.append(f"type({name}) is k{i}")
-        if kind is int:
-            known.append(name)
-        if kind is int or kind is float:
-            values.append(name)
-            continue
-        probe = probe_of(kind, args[i])
-        if probe is None:
-            return None
-        constants[f"read{i}"] = probe
-        reads = TORCH_READS if extents else TORCH_READS_PLACE
-        read = reads.format(name) if probe is probe_torch else f"read{i}({name})"
-        lines.append(f" d{i}, p{i}, n{i}, s{i}, v{i}, negated = {read}")
-        lines.append(f" if negated or not p{i}: return None")
-        known.append(f"d{i}, p{i} % {MAX_DIVISOR}, n{i}, s{i}, v{i}")
-        values.append(f"p{i}")
-    text = (
-        "def read(args):",
-        " try:",
-        f"  [{', '.join(f'a{i}' for i in range(len(args)))}] = args",
-        " except ValueError: return None",
-        f" if not ({' and '.join(tests) or 'True'}): return None",
-        *lines,
-        f" return ({', '.join(known)},), ({', '.join(values)},)",
-    )
-    if not lines:
-        return None
-    exec("\n".join(text), constants)
-    found: Reader = constants["read"]
-    return found
 
 
 def _key_of_parts(values: Sequence[Any]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from warploom.runtime.compiled import CompiledKernel as _Compiled
 from warploom.runtime.fixed import FixedLauncher
-from warploom.runtime.hooks import AROUND, AROUND_COMPILE, ENTER, EXIT, LazyDict, launch_with_hooks
+from warploom.runtime.hooks import AROUND_COMPILE, LazyDict
 from warploom.target import DEFAULT, Target
 from warploom.triton import errors
 from warploom.triton.backends import CUDABackend, GPUTarget, target_for
@@ -107,19 +107,7 @@ class CompiledKernel(metaclass=ABCMeta):
         """Makes `run`."""
         if self.run is not None:
             return
-        launcher, kernel = self._launcher, self.src.fn
-
-        def run(
-            x: int, y: int, z: int, stream: int, _function: Any, _metadata: Any, _launch_metadata: Any,
-            _enter: Any, _exit: Any, *args: Any,
-        ) -> None:  # fmt: skip
-            if AROUND or ENTER or EXIT:
-                launch = functools.partial(launcher, (x, y, z), stream, args)
-                launch_with_hooks(kernel.live(), launch, (x, y, z), args, {})
-            else:
-                launcher((x, y, z), stream, args)
-
-        self.run = run
+        self.run = self._launcher.runner(self.src.fn)
 
     def launch_metadata(self, grid: Any, stream: int, *args: Any) -> None:
         """None: hooks are told when `run` is called."""
