@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 FIGURES = {
     "us": "gpu__time_duration.sum",
     "instructions": "smsp__inst_executed.sum",
-    "issue slots busy %": "sm__inst_issued.avg.pct_of_peak_sustained_active",
+    "issue slots %": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "warps a multiprocessor": "sm__warps_active.avg.per_cycle_active",
     "memory %": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     "L2 %": "lts__t_sectors.avg.pct_of_peak_sustained_elapsed",
     "L1 %": "l1tex__throughput.avg.pct_of_peak_sustained_active",
     "registers": "launch__registers_per_thread",
-    "tensor cores %": "sm__inst_executed_pipe_tensor_op_gmma.avg.pct_of_peak_sustained_active",
+    "tensor cores %": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
 }
 SLOW, LONG = 0.95, 10  # of Triton's speed; microseconds, from which a launch's time counts
 STALL, PER_ISSUE = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
