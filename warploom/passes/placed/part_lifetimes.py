@@ -1,14 +1,14 @@
 """Uniform kernels: barriers between what was read and what is loaded next, so that both have the same bytes.
 
 Order: before allocate_shared, which finds out what a barrier allows (analysis/shared_reuse.py).
-Changes: 3 families, kernels of several products one after the other: chunks of linear attention, delta rules,
-two loops on one sum.
+Changes: 4 families: products whose tiles leave by TMA; kernels of several products one after the other
+(chunks of linear attention, delta rules), two loops on one sum.
 
 In a uniform kernel the loads of a second loop are issued after the first one, in the program's order, yet no
-warp waits for another there: its rings have bytes of their own.  A barrier costs some tens of cycles and a
-program has few such places, so there is one wherever it lets another CTA onto the multiprocessor, and
-nowhere else.  A load comes after the wait for the last products of the loop before it, no later.  No fence is
-needed: slots that ordinary instructions read are released after one.
+warp waits for another there: its rings have bytes of their own, as has what a tile is stored from.  A barrier
+costs some tens of cycles and a program has few such places, so there is one wherever it lets another CTA onto
+the multiprocessor, and nowhere else.  A load comes after the wait for the last products of the loop before
+it, no later.  No fence is needed: slots that ordinary instructions read are released after one.
 
     before:  for …  { mbarrier_wait(%full_x); use(%x); mbarrier_arrive(%empty_x) }
              elect() do { tma_load(%y) }
@@ -24,7 +24,7 @@ from itertools import pairwise
 
 from warploom.ir import engines
 from warploom.ir.analysis import allocations_of, is_pure
-from warploom.ir.core import Builder, Func, Op, Region
+from warploom.ir.core import Builder, Family, Func, Op, Region
 from warploom.ir.ops import control, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.passes.placed.allocate_shared import bytes_needed
@@ -74,7 +74,8 @@ def _first_writes(func: Func, region: Region) -> list[Op]:
     if inner:
         return [x for r in inner[0].regions for x in _first_writes(func, r)]
     for o in region.ops:
-        touched = {made[v] for x in o.all_ops for v in x.operands if v in made}
+        touches = [x for x in o.all_ops if x.kind.family is not Family.PLACE]
+        touched = {made[v] for x in touches for v in x.operands if v in made}
         writes = any(
             _fills(x) or x.kind in (smem.shared_store, smem.shared_scatter) for x in o.all_ops
         )
