@@ -186,7 +186,8 @@ def _held_slot(load: Op, loops: frozenset[Value], region: Region) -> Op | None:
     for o in (x for y in block.ops[block.ops.index(load) : last + 1] for x in y.all_ops):
         if o.kind is mbarrier.mbarrier_arrive and not index.isdisjoint(o.operands):
             return None
-        if o.kind is smem.shared_store and _allocation(o.operands[0], made) is slot.operands[0]:
+        reads = o.kind is smem.shared_load or o.kind in smem.PARTS
+        if not reads and slot.operands[0] in {_allocation(v, made) for v in o.operands}:
             return None
     return load
 
