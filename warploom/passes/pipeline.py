@@ -54,6 +54,7 @@ from warploom.passes.tile.split_reduction import split_reduction
 from warploom.passes.tile.strip_mine_rows import has_wide_rows, strip_mine_rows
 from warploom.passes.warp.broadcast_scalars import broadcast_scalars
 from warploom.passes.warp.delay_row_reduction import delay_row_reduction
+from warploom.passes.warp.drop_private_barriers import drop_private_barriers
 from warploom.passes.warp.drop_staging_guards import drop_staging_guards
 from warploom.passes.warp.expand_pipeline import expand_pipeline
 from warploom.passes.warp.fuse_tasks import fuse_tasks
@@ -235,6 +236,10 @@ def _uniform(schedule: Schedule) -> bool:
     return any(t.role == "inline" for t in schedule.tasks)
 
 
+def _lone_warp(schedule: Schedule) -> bool:
+    return _uniform(schedule) and sum(t.warps * t.replicas for t in schedule.tasks) == 1
+
+
 PIPELINE: tuple[Pass | Choice, ...] = (
     _row(decode_scaled_dots, Level.TILE, has_scaled_dots),
     _canonical(Level.TILE),
@@ -280,6 +285,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(specialize_gathers, Level.WARP, lambda f: tile.gather in f.body.by_kind),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
+    _asked(drop_private_barriers, Level.WARP, _lone_warp),
     _row(narrow_comparisons, Level.WARP, has_wide_comparisons),
     _row(assign_layouts, Level.WARP),
     _row(drop_private_syncs, Level.WARP, guards_memory),

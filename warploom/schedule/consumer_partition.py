@@ -59,6 +59,11 @@ class ConsumerPartition:
     def target(self) -> Target:
         return self.context.target
 
+    @property
+    def is_lone(self) -> bool:
+        """Does one warp run all?  It is a uniform kernel then."""
+        return self.warps * self.replicas == 1
+
     def ways(self) -> tuple[tuple[int, bool], ...]:
         """Registers left beside the tiles, and whether only the largest result of a dot counts: what is
         surely enough, then what may be just enough, at last what holds each result alone.

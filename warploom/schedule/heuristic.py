@@ -268,7 +268,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     replicas, specialized = partition.replicas, who.specialized
     vias = fillings(context, who, partition)
     joins = consumer.joins(context, who, partition, vias)
-    groups = rings.group(context.structure, who.loads, who.mine, joins.stands)
+    groups = rings.group(context.structure, who.loads, who.mine, joins.stands, partition.is_lone)
     kept = {o for g in groups for o in g}
     sharing: rings.Sharing | None = None
     if specialized and not (

@@ -71,9 +71,11 @@ def group(
     loads: Sequence[Op],
     mine: Callable[[Op], bool],
     stands: Callable[[Op], Op] = _where_it_is,
+    lone: bool = False,
 ) -> list[tuple[Op, ...]]:
     """Loads that share a channel: in one block, read first by the same op, and all before that op.  Vectors
-    need not be read by the same op: nothing may stand between their first readers that takes time."""
+    need not be read by the same op: nothing may stand between their first readers that takes time.
+    lone: one warp runs all: matrices need not either, as each wait is one more in its only course."""
     groups: dict[tuple[Region, int], list[Op]] = {}
     waiting: dict[tuple[Region, int], int] = {}  # of a group of vectors, when it is first read
     for o in loads:
@@ -82,8 +84,8 @@ def group(
         if uses is None:
             continue
         key = block, uses[0]
-        if is_vector(o):
-            near = (k for k, n in waiting.items() if _together(structure, o, k, n, uses[0]))
+        if lone or is_vector(o):
+            near = (k for k, n in waiting.items() if _together(structure, o, k, n, uses[0], lone))
             key = next(near, key)
             waiting[key] = min(waiting.get(key, uses[0]), uses[0])
         groups.setdefault(key, []).append(o)
@@ -95,11 +97,15 @@ def is_vector(o: Op) -> bool:
     return len(shape_of(o.result.type)) == 1
 
 
-def _together(structure: Structure, o: Op, key: tuple[Region, int], first: int, use: int) -> bool:
-    """May vector o, first read at `use`, wait with the group `key`, which is first read at `first`?"""
+def _together(
+    structure: Structure, o: Op, key: tuple[Region, int], first: int, use: int, lone: bool
+) -> bool:
+    """May load o, first read at `use`, wait with the group `key`, which is first read at `first`?"""
     block, _ = key
     if structure.block[o] is not block or block.ops.index(o) >= min(first, use):
         return False
+    if lone:
+        return True
     between = block.ops[min(first, use) : max(first, use)]
     return not any(
         x.regions or x.kind is tile.dot or x.kind.effect is not Effect.NONE for x in between

@@ -1,0 +1,73 @@
+"""Drops mbarriers at which one warp arrives and for which it waits: where it waited its lanes meet.
+
+Order: after reload_slots, which reads off arrivals when a slot is given back; before what counts barriers.
+Changes: uniform kernels of one warp that load ahead: states of linear attention.
+
+A uniform kernel of one warp fills the slots that it gives back itself.  A wait for that never blocks, as
+nobody else could end it, but costs a loop in which one lane waits, and for each ring an arrival and a fence;
+and nothing is computed between the loads of a slot, as they stand before its arrival.  Lanes that meet before
+one of them fills slots order the same, once for all of its rings; the proxy fence that stood before each
+arrival stands before that (PTX ISA, "Async proxy").
+
+    before:  %x = shared_load(%slot)                    after:  %x = shared_load(%slot)
+             fence_async()                                      use(%x)
+             mbarrier_arrive(%empty, %i)                        fence_async()
+             use(%x)                                            group_sync()
+             elect { mbarrier_wait(%empty, %j, %free)           elect { tma_load(%map, %next, …) }
+                     tma_load(%map, %next, …) }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import pairwise
+
+from warploom.ir.core import Builder, Func, Op, Region, Value
+from warploom.ir.ops import mbarrier, smem, task
+from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions, without
+from warploom.passes.tile.canonicalize.cleanup import drop_dead
+
+_OWN = (mbarrier.mbarrier_arrive, mbarrier.mbarrier_wait)
+
+
+def drop_private_barriers(func: Func) -> Func:
+    """See the module's docstring."""
+    (phase,) = task.phases(func)
+    allocations = {o.result: o for o in func.body.by_kind.get(mbarrier.mbarrier_alloc, ())}
+    private = allocations.keys() - {
+        v for o in func.body.all_ops if o.kind not in _OWN for v in o.operands
+    }
+    if not private:
+        return func
+    arrivals = {o for o in phase.all_ops if _is_at(o, mbarrier.mbarrier_arrive, private)}
+    waits = {o for o in phase.all_ops if _is_at(o, mbarrier.mbarrier_wait, private)}
+    fences = {x for r in _blocks(phase) for x, y in pairwise(r.ops) if y in arrivals}
+    fences = {o for o in fences if o.kind is smem.fence_async}
+
+    def region(r: Region) -> Region:
+        b = Builder()
+        for o in r.ops:
+            b.loc, b.tasks = o.loc, o.tasks
+            fills = o.kind is task.elect and not waits.isdisjoint(o.all_ops)
+            if o in waits or fills:
+                if fences:
+                    smem.fence_async(b)
+                smem.group_sync(b, scope="replica")
+            if fills:
+                b.append(without(o, waits))
+            elif o not in gone:
+                b.append(with_regions(o, region))
+        return with_ops(r, b.ops)
+
+    gone = arrivals | waits | fences
+    func = rewrite_tasks(func, lambda o: with_regions(o, region))
+    kept = [o for o in func.body.ops if o not in {allocations[v] for v in private}]
+    return drop_dead(func.with_(body=with_ops(func.body, kept)))
+
+
+def _is_at(o: Op, kind: object, barriers: Collection[Value]) -> bool:
+    return o.kind is kind and o.operands[0] in barriers
+
+
+def _blocks(o: Op) -> list[Region]:
+    return [r for x in o.all_ops for r in x.regions]
