@@ -39,7 +39,7 @@ class Access:
     """One access.  base: the pointer argument (None: not known); offset: the element's distance from it, in
     elements.  within: polynomials that are not negative where it is made, by masks, extents and guards;
     equal: those that are 0.  guards: i1 polynomials that hold.  value: what is stored.  ops: of boxes side by
-    side, which are one access, all."""
+    side, which are one access, all.  coordinates: of an element in the tile."""
 
     op: Op
     agent: Agent
@@ -51,6 +51,7 @@ class Access:
     value: Poly | None
     loops: tuple[Op, ...]
     ops: tuple[Op, ...]
+    coordinates: tuple[Poly, ...]
 
     @property
     def writes(self) -> bool:
@@ -211,7 +212,7 @@ class _Collector:
             address = address + v.scalar(stride) * index
         at = tuple(coords[a] for a in box.kept)
         stored = None if box.value is None else v.at(box.value, at)
-        self._add(box.op, *self._split(address), within, stored, ops)
+        self._add(box.op, *self._split(address), within, stored, ops, tuple(coords))
 
     def _pointers(self, o: Op) -> None:
         v, p = self.values, o.operands[0]
@@ -224,7 +225,7 @@ class _Collector:
         guards = [v.at(mask, coords) for mask in rest]
         value = v.at(o.operands[1], coords) if o.kind is tile.store else None
         self.guards += guards
-        self._add(o, *self._split(v.at(p, coords)), [], value)
+        self._add(o, *self._split(v.at(p, coords)), [], value, (), coords)
         del self.guards[len(self.guards) - len(guards) :]
 
     def _add(
@@ -235,13 +236,14 @@ class _Collector:
         within: list[Poly],
         value: Poly | None,
         ops: tuple[Op, ...] = (),
+        coordinates: tuple[Poly, ...] = (),
     ) -> None:
         equal: list[Poly] = []
         for c in self.guards:
             facts_of(c, within, equal)
         access = Access(
             o, self.agent, base, offset, tuple(dict.fromkeys(within)), tuple(dict.fromkeys(equal)),
-            tuple(self.guards), value, tuple(self.loops), ops or (o,),
+            tuple(self.guards), value, tuple(self.loops), ops or (o,), coordinates,
         )  # fmt: skip
         self.found.accesses.append(access)
 

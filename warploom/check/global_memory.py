@@ -21,18 +21,20 @@ from warploom.check.data_flow import comes_first, depends_on_executor
 from warploom.check.disjoint import Condition, Meeting, meet
 from warploom.check.global_accesses import Access, collect
 from warploom.check.inequalities import Facts
+from warploom.check.own_threads import same_threads, unparted
 from warploom.check.places import Common, Unknown
 from warploom.check.proxies import crossings
 from warploom.check.report import Unproved
 from warploom.check.runs import Case
 from warploom.check.terms import LAUNCH, ONE, Atom, atoms_of, show
-from warploom.check.trace import Trace, trace
+from warploom.check.trace import Trace, traced
 from warploom.check.witness import Witness, find_witness
 from warploom.errors import Note
 from warploom.ir.core import Func, Op, walk
 from warploom.ir.ops import control, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
+from warploom.sim.global_order import Threads
 from warploom.sim.report import Race
 
 Executors = list[tuple[Poly, Poly]]
@@ -112,6 +114,7 @@ class _Checker:
         cluster = cluster_of(found.func)
         self.programs = [p for a in sorted(axes) if (p := self.values.program(a))]
         self.ctas = [p for a in range(3) if cluster[a] > 1 and (p := self.values.cta(a))]
+        self.unparted, self.threads = unparted(func), Threads(func)
         self._said: set[object] = set()
         self._trace: Trace | Unknown | None = None
 
@@ -151,7 +154,8 @@ class _Checker:
             numbers.append(self.values.replica())
         if numbers and not self._keep_apart(a, b, [(p, self.terms.other(p)) for p in numbers]):
             return
-        if not together or a.agent == b.agent or self._tasks_keep_apart(a, b):
+        keep_apart = self._threads_keep_apart if a.agent == b.agent else self._tasks_keep_apart
+        if not together or keep_apart(a, b):
             self.report.settled[a.op, b.op] = self._held
 
     def _keep_apart(self, a: Access, b: Access, executors: Executors) -> bool:
@@ -172,6 +176,40 @@ class _Checker:
         self._stuck(a, b, executors, found, seen)
         return False
 
+    def _threads_keep_apart(self, a: Access, b: Access) -> bool:
+        """The threads of one group: does a barrier part all executions, or is each element one thread's?"""
+        pairs = {(x, y) for x in a.ops for y in b.ops}
+        if self.unparted.isdisjoint(pairs | {(y, x) for x, y in pairs}):
+            return True
+        left = ""
+        if same_threads(self.threads, a, b):
+            places = [(c, self.terms.other(c)) for c in a.coordinates if c]
+            found = meet(self.terms, a, b, places, self.programs, self._one_group(a))
+            self._note(found, a)
+            if found.is_fine or not places:
+                return True
+            left = ", ".join(show(Poly.atom(x)) for x in _unknown(found.left)[:2])
+        seen = self._common(a, b, True, of_threads=True)
+        if seen is None:
+            return True
+        both = f"two executions of {a}" if a is b else f"{a} and {b}"
+        if isinstance(seen, Common) and seen.is_certain:
+            self._broken(_race(a, b, _witness(a, seen), "access one word, with no barrier between"))
+            return False
+        why = f": the place depends on {left}" if left else ""
+        self._open(
+            a, f"{both} by threads of one group may touch one word, with no barrier between{why}"
+        )
+        return False
+
+    def _one_group(self, a: Access) -> list[Poly]:
+        """Differences that are 0 where two executions are of one group."""
+        numbers = [*self.programs, *self.ctas]
+        if a.agent.replicas > 1:
+            self.values.enter(a.agent.replicas)
+            numbers.append(self.values.replica())
+        return [p - self.terms.other(p) for p in numbers]
+
     def _tasks_keep_apart(self, a: Access, b: Access) -> bool:
         """Two tasks of a program: are they apart, or ordered by barriers in this launch?"""
         seen = self._common(a, b, True)
@@ -190,19 +228,23 @@ class _Checker:
         self._open(a, f"{words} or are ordered by barriers")
         return False
 
-    def _common(self, a: Access, b: Access, only_within: bool) -> Common | Unknown | None:
+    def _common(
+        self, a: Access, b: Access, only_within: bool, of_threads: bool = False
+    ) -> Common | Unknown | None:
         """A word that two programs, or groups that nothing orders, touch in this launch; None where there is
-        none; Unknown where the launch is not known, or not enough of it.  only_within: groups alone."""
+        none; Unknown where the launch is not known, or not enough of it.  only_within: groups alone.
+        of_threads: those of one group."""
         if self.case is None:
             return Unknown("the launch")
         if self._trace is None:
             try:
-                self._trace = trace(self.found, self.case, self.has_contents)
+                self._trace = traced(self.found, self.case, self.has_contents, self.unparted)
             except Unknown as e:
                 self._trace = e
         if isinstance(self._trace, Unknown):
             return self._trace
-        found = self._trace.common(a, b, only_within)
+        trace = self._trace
+        found = trace.common_of_threads(a, b) if of_threads else trace.common(a, b, only_within)
         self.report.reached |= {x.op for x in (a, b) if self._trace.reaches(x)}
         if found is None:
             self.report.read |= self._trace.read

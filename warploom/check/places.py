@@ -12,6 +12,7 @@ from warploom.check.global_accesses import box_of, steps_of
 from warploom.ir import engines
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile, unaligned
+from warploom.sim.global_order import SEVERAL
 from warploom.sim.memory import ViewValue
 from warploom.sim.steps_async import whole_units
 
@@ -44,8 +45,7 @@ def words_of(o: Op, values: Sequence[Any]) -> Column:
             place = whole_units(place, o.operands[0].type)
         here = [int(at[v]) for v in offsets]
         boxes = [[n + m for n, m in zip(here, further, strict=True)] for further in steps_of(o)]
-        words = [_of_box(place, thick, box) for box in boxes]
-        return words[0] if len(words) == 1 else np.unique(np.concatenate(words))
+        return np.unique(np.concatenate([place.elements(box, thick)[0] for box in boxes]))
     pointers = np.asarray(place)
     mask = [at[v] for v in place_of(o)[1:2]]
     active = pointers[np.broadcast_to(mask[0], pointers.shape)] if mask else pointers
@@ -55,13 +55,26 @@ def words_of(o: Op, values: Sequence[Any]) -> Column:
     return found
 
 
-def _of_box(view: ViewValue, thick: Sequence[int], offsets: Sequence[int]) -> Column:
-    """The words of a box inside the view's extents."""
-    words = np.full(1, view.base, np.int64)
-    for n, start, extent, stride in zip(thick, offsets, view.extents, view.strides, strict=True):
-        inside = np.arange(max(start, 0), min(start + n, extent), dtype=np.int64)
-        words = (words[:, None] + inside * stride).reshape(-1)
-    return words if (words[1:] > words[:-1]).all() else np.unique(words)
+def threads_of(o: Op, values: Sequence[Any], words: Column, threads: Column | None) -> Column:
+    """The thread of its group that touches each of the words of an access; SEVERAL where it is not one.
+    threads: those of the elements of its tile."""
+    found = np.full(len(words), SEVERAL)
+    if threads is None:
+        return found
+    if isinstance(values[0], ViewValue):
+        thick = box_of(o)[0]
+        at, places = values[0].elements([int(x) for x in values[-len(thick) :]], thick)
+    else:
+        pointers, mask = (
+            np.asarray(values[0]),
+            list(values[1 if o.kind is tile.load else 2 :][:1]),
+        )
+        on = np.broadcast_to(mask[0] if mask else True, pointers.shape)
+        at, places = pointers[on], np.flatnonzero(on)
+    where = np.searchsorted(words, at)
+    found[where] = threads[places]
+    found[where[found[where] != threads[places]]] = SEVERAL
+    return found
 
 
 def place_of(o: Op) -> tuple[Value, ...]:

@@ -13,13 +13,14 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from random import Random
 from typing import Any
 
 import numpy as np
 
 from warploom.check.global_accesses import Access, Collected
-from warploom.check.places import Column, Common, Unknown, place_of, words_of
+from warploom.check.places import Column, Common, Unknown, place_of, threads_of, words_of
 from warploom.check.runs import Case
 from warploom.check.tickets import Last, Ticket, Tickets, is_ticket
 from warploom.ir import engines
@@ -27,9 +28,11 @@ from warploom.ir.analysis import backward_slice, closure, sources
 from warploom.ir.core import Effect, Op, OpKind, Value
 from warploom.ir.ops import arith, control, smem, tile, unaligned
 from warploom.ir.types import Pointer, Scalar, Tile, elem_of
+from warploom.sim.accesses import global_proof
 from warploom.sim.agent import Agent, Steps
 from warploom.sim.evaluate import PURE
 from warploom.sim.flow import is_true
+from warploom.sim.global_order import SEVERAL
 from warploom.sim.machine import simulate
 from warploom.sim.outline import STEPS, Outline
 from warploom.sim.report import NeedsData, SimError
@@ -50,7 +53,7 @@ _NEVER = np.iinfo(np.int64).max
 class _Event:
     """One execution of an access.  It is over for whoever knows `epochs` of `components`; known: what all
     threads that made it knew then.  lasts: conditions on numbers drawn, under which it is made.  is_sure:
-    made for certain."""
+    made for certain.  threads: of each word, where that is asked for."""
 
     op: Op
     program: int
@@ -62,6 +65,8 @@ class _Event:
     epochs: Column
     lasts: tuple[Last, ...]
     is_sure: bool
+    threads: Column | None
+    number: int  # of all that were made so far
 
 
 @dataclass
@@ -89,6 +94,29 @@ class Trace:
             word = suspects[np.isin(suspects, one.words)][:1]
             if len(word):
                 return _common(int(word[0]), one, other)
+        return None
+
+    def common_of_threads(self, a: Access, b: Access) -> Common | None:
+        """A word that a and b touch by two threads of one group, in no order; None where there is none."""
+        groups: dict[tuple[int, int], list[_Event]] = {}
+        ones, others = self._of(a), self._of(b)
+        for e in dict.fromkeys((*ones, *others)):
+            groups.setdefault((e.program, e.agent), []).append(e)
+        for events in groups.values():
+            events.sort(key=lambda e: e.number)
+            words, times = np.unique(np.concatenate([e.words for e in events]), return_counts=True)
+            shared = words[times > 1]
+            met = [e for e in events if np.isin(shared, e.words).any()] if len(shared) else []
+            for one, other in combinations(met, 2):
+                if (one.op in a.ops and other.op in b.ops) or (
+                    one.op in b.ops and other.op in a.ops
+                ):
+                    common, i, j = np.intersect1d(one.words, other.words, True, True)
+                    assert one.threads is not None and other.threads is not None
+                    x, y = one.threads[i], other.threads[j]
+                    wrong = common[(x != y) | (x == SEVERAL)]
+                    if len(wrong) and not _knows(other, one):
+                        return _common(int(wrong[0]), one, other)
         return None
 
     def _of(self, a: Access) -> list[_Event]:
@@ -142,25 +170,30 @@ def _of_two_agents(
 
 
 def _is_ordered(x: _Event, y: _Event) -> bool:
-    return any(
-        bool((late.known[early.components] >= early.epochs).all())
-        for early, late in ((x, y), (y, x))
-    )
+    return _knows(x, y) or _knows(y, x)
+
+
+def _knows(late: _Event, early: _Event) -> bool:
+    """Do all threads that make the one know that the other is over?"""
+    return bool((late.known[early.components] >= early.epochs).all())
 
 
 def _common(word: int, one: _Event, other: _Event) -> Common:
     return Common(word, one.who, other.who, one.is_sure and other.is_sure)
 
 
-def trace(found: Collected, case: Case, has_contents: bool) -> Trace:
-    """What a launch does.  has_contents: its arrays hold what they will hold then.  Raises Unknown."""
+def traced(
+    found: Collected, case: Case, has_contents: bool, unparted: Iterable[tuple[Op, Op]]
+) -> Trace:
+    """What a launch does.  has_contents: its arrays hold what they will hold then.  unparted: accesses whose
+    threads are told apart.  Raises Unknown."""
     written = {a.base for a in found.accesses if a.writes}
     if None in written:
         raise Unknown("an address that is no pointer argument plus an offset")
     if math.prod(case.grid) > MOST_PROGRAMS:
         raise Unknown("too many programs")
     most = MOST_STEPS if has_contents else MOST_STEPS_OF_SAMPLES
-    outline = _Traced(found, written, has_contents)
+    outline = _Traced(found, written, has_contents, {o for pair in unparted for o in pair})
     args = [_given(p, x) for p, x in zip(found.func.params, case.args, strict=True)]
     try:
         simulate(
@@ -184,9 +217,16 @@ def _given(p: Value, x: Any) -> Any:
 class _Traced(Outline):
     """The lines of a function whose accesses to written arrays tell their words, instead of making them."""
 
-    def __init__(self, found: Collected, written: Collection[Value | None], contents: bool) -> None:
+    def __init__(
+        self,
+        found: Collected,
+        written: Collection[Value | None],
+        contents: bool,
+        unparted: Collection[Op],
+    ) -> None:
         super().__init__(found.func, found.func.target.cost)
         self.found, self.written, self.has_contents = found, written, contents
+        self.unparted = unparted
         self.trace = Trace()
         self.recorded = {o: a.base for a in found.accesses if a.base in written for o in a.ops}
         self._open_stores: dict[Agent, list[_Event]] = {}
@@ -263,7 +303,10 @@ class _Traced(Outline):
 
         def run(a: Agent, o: Op, *values: Any) -> Any:
             words = words_of(o, values)
-            self._tell(a, o, words - a.cta.program.params[self.recorded[o]])  # type: ignore[index]
+            threads = None
+            if o in self.unparted:
+                threads = threads_of(o, values, words, self.threads.of(o))
+            self._tell(a, o, words - a.cta.program.params[self.recorded[o]], threads)  # type: ignore[index]
             if is_draw:
                 return self._draw(a, o, int(words[0]))
             return step(a, o, *values) if is_copy else None
@@ -305,14 +348,15 @@ class _Traced(Outline):
         number = STEPS[o.kind](a, o, place)
         return self._handed.get((a.cta, int(place.addresses.flat[0])), number)
 
-    def _tell(self, a: Agent, o: Op, words: Column) -> None:
+    def _tell(self, a: Agent, o: Op, words: Column, threads: Column | None) -> None:
         self.trace.words += len(words)
         self.trace.executions += 1
         if self.trace.words > MOST_WORDS or self.trace.executions > MOST_EVENTS:
             raise Unknown("too many words")
-        cta, is_sole = a.cta, a.is_solo or _is_of_one_thread(o)
-        rows = a.of_elected() if is_sole else a.rows
-        components, epochs = a.proof_of_elected() if is_sole else a.proof()
+        cta = a.cta
+        rows, components, epochs = global_proof(a, o)
+        if threads is not None and components is a.elected_order:
+            threads = np.zeros(len(words), np.int64)
         if o.kind in _COPIES:
             epochs = np.full(len(rows), _NEVER)
         axes = max([1, *(i + 1 for i, n in enumerate(cta.grid) if n > 1)])
@@ -321,7 +365,18 @@ class _Traced(Outline):
         branches = self._lasts.get(a, [])
         lasts = tuple(x for x in branches if x is not None)
         event = _Event(
-            o, cta.number, a.index, who, words, known, components, epochs, lasts, not branches
+            o,
+            cta.number,
+            a.index,
+            who,
+            words,
+            known,
+            components,
+            epochs,
+            lasts,
+            not branches,
+            threads,
+            self.trace.executions,
         )
         self.trace.events.setdefault(o, []).append(event)
         if o.kind in engines.STORES_BOXES:
@@ -349,12 +404,6 @@ class _Traced(Outline):
             return memory.load(elem_of(o.result.type), p, mask, other, o.loc)  # type: ignore[arg-type]
         kind = o.result.typed(Tile)
         return memory.load_box(kind.dtype, values[0], a.numbers(values[1:]), kind.shape, o.loc)
-
-
-def _is_of_one_thread(o: Op) -> bool:
-    """Does one thread make the access for all?"""
-    tiles = any(isinstance(v.type, Tile) for v in (*o.operands, *o.results))
-    return o.kind in (tile.store, tile.atomic) and not tiles
 
 
 def _on_tickets(run: Callable[..., Any], o: Op) -> Callable[..., Any]:

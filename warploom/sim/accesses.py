@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
 from warploom.errors import Note
 from warploom.ir.core import Effect, Func, Op, Value, walk
-from warploom.ir.ops import smem, tma
+from warploom.ir.ops import smem, tile, tma
 from warploom.ir.ops.cluster import peer
+from warploom.ir.types import Shared, Tile, pointee_of
 from warploom.sim.agent import Agent
 from warploom.sim.cluster import PeerAccess
+from warploom.sim.global_order import SEVERAL, WRITES, GlobalAccess, is_of_one_thread
+from warploom.sim.memory import Buffer, ViewValue
 from warploom.sim.order import Access, Array, described
 from warploom.sim.report import MemoryFault, ProtocolError
 from warploom.sim.shared import Place
@@ -123,6 +131,53 @@ def reach(a: Agent, there: Cta, o: Op, what: str, made: Op | None) -> None:
             help="self.cluster.sync() must stand between the start and the first access to a peer",
         )
     there.still_runs(PeerAccess(a.party(o), what))
+
+
+def touch_global(a: Agent, o: Op, *values: Any) -> None:
+    """An ordinary access to global memory, in the order of its program's threads."""
+    cta = a.cta
+    if not (cta.is_tracked and cta.has_data and o in cta.outline.contended):
+        return
+    rows, *proof = global_proof(a, o)
+    is_sole = proof[0] is a.elected_order
+    if o.kind is smem.cp_async:
+        proof = [a.copy_order[: len(rows)], np.full(len(rows), a.copies.issued + 1)]
+    first = a.cta.target.warp_size * a.warps_of_cta[0]
+    now, threads = GlobalAccess(a.party(o), first, *proof), cta.outline.threads.of(o)
+    for buffer, at, places in _global_elements(a, o, values):
+        who = np.full(at.size, SEVERAL)
+        if is_sole:
+            who[:] = first
+        elif threads is not None:
+            who = threads[places]
+            who = np.where(who == SEVERAL, SEVERAL, first + who)
+        cta.global_accesses.add(now, rows, buffer, at, who, o.kind in WRITES)
+
+
+def global_proof(a: Agent, o: Op) -> tuple[Array, Array, Array]:
+    """The knowledge of who accesses global memory, and the components and epochs of that.  A number is stored
+    by one thread, and loaded by all lanes of a warp at once."""
+    if a.is_solo or is_of_one_thread(o):
+        return a.of_elected(), *a.proof_of_elected()
+    if o.kind is tile.load and not isinstance(o.result.type, Tile):
+        return a.rows, a.access_order, a.epochs()
+    return a.rows, *a.proof()
+
+
+def _global_elements(
+    a: Agent, o: Op, values: Sequence[Any]
+) -> Iterable[tuple[Buffer, Array, Array]]:
+    """The elements that an access takes of each array, and at which places of its tile."""
+    memory, place = a.cta.memory, values[0]
+    if not isinstance(place, ViewValue):
+        mask = (*values[1 if o.kind is tile.load else 2 :], None)[0]
+        return memory.elements(o.kind.name, place, mask, pointee_of(o.operands[0].type), o.loc)
+    of = o.result.type if o.results else o.operands[1].type
+    assert isinstance(of, Tile | Shared)
+    shape = (*(1,) * (len(place.extents) - len(of.shape)), *of.shape)
+    buffer, start = memory.split(place.base, o.loc)
+    at, places = place.elements(a.numbers(values[-len(shape) :]), shape)
+    return [(buffer, at - place.base + start, places)]
 
 
 def need_written(a: Agent, o: Op, at: Array, s: Place) -> None:

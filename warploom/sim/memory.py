@@ -47,6 +47,17 @@ class ViewValue:
     strides: tuple[int, ...]
     narrow: tuple[str, ...] = ()
 
+    def elements(self, offsets: Sequence[int], shape: Sequence[int]) -> tuple[Array, Array]:
+        """Pointers to the elements of a box inside the extents, and their places in it, row-major."""
+        at, places = np.full(1, self.base, np.int64), np.zeros(1, np.int64)
+        for start, n, extent, stride in zip(
+            offsets, shape, self.extents, self.strides, strict=True
+        ):
+            inside = np.arange(max(start, 0), min(start + n, extent), dtype=np.int64)
+            at = (at[:, None] + inside * stride).reshape(-1)
+            places = (places[:, None] * n + inside - start).reshape(-1)
+        return at, places
+
     def overflows(
         self, shift: int, offsets: Sequence[int], start: Sequence[int], shape: Sequence[int]
     ) -> bool:
@@ -217,10 +228,11 @@ class GlobalMemory:
 
     # ---- by pointers
 
-    def _locate(
+    def elements(
         self, what: str, pointers: Any, mask: Any, dtype: DType, loc: Loc | None
     ) -> list[tuple[Buffer, Array, Array]]:
-        """(buffer, elements, lanes that they belong to) for each buffer that active lanes point into."""
+        """(buffer, elements, lanes that they belong to) for each buffer that active lanes point into.
+        Raises MemoryFault where one is outside."""
         if isinstance(pointers, int | np.int64) and mask is None and 0 <= pointers < FOREIGN:
             buffer, at = self.split(int(pointers), loc)
             if 0 <= at < buffer.data.size:
@@ -260,7 +272,7 @@ class GlobalMemory:
         else:
             out = np.array(np.broadcast_to(other, shape), self.numerics.holds(dtype))
         flat = out.reshape(-1)
-        for buffer, elements, lanes in self._locate("load", pointers, mask, dtype, loc):
+        for buffer, elements, lanes in self.elements("load", pointers, mask, dtype, loc):
             flat[lanes] = buffer.data[elements]
         return out if shape else flat[0]
 
@@ -269,7 +281,7 @@ class GlobalMemory:
     ) -> None:
         """Writes values at pointers, where mask."""
         flat = np.broadcast_to(values, np.shape(pointers)).reshape(-1)
-        for buffer, elements, lanes in self._locate("store", pointers, mask, dtype, loc):
+        for buffer, elements, lanes in self.elements("store", pointers, mask, dtype, loc):
             self._writable(buffer, loc)
             buffer.data[elements] = flat[lanes]
 
@@ -284,7 +296,7 @@ class GlobalMemory:
         compared = np.broadcast_to(rest, shape).reshape(-1)
         given = np.broadcast_to(values, shape).reshape(-1)
         old = np.zeros(given.shape, given.dtype)
-        for buffer, elements, lanes in self._locate("atomic", pointers, mask, dtype, loc):
+        for buffer, elements, lanes in self.elements("atomic", pointers, mask, dtype, loc):
             if fn != "load":
                 self._writable(buffer, loc)
             for e, lane in zip(elements.tolist(), lanes.tolist(), strict=True):

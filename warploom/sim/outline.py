@@ -17,8 +17,9 @@ from warploom.ir import engines
 from warploom.ir.analysis import allocations_of, backward_slice, sources, unwaited
 from warploom.ir.core import Func, Level, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tma, unaligned
-from warploom.ir.types import Scalar, Shared, Tile
+from warploom.ir.types import Pointer, Scalar, Shared, Tile, View
 from warploom.sim.evaluate import PURE, entering
+from warploom.sim.global_order import WRITES, Threads, is_ordered
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
 from warploom.sim.order import Array, Components, Partition, Regions
@@ -294,6 +295,28 @@ class Outline:
             if self._is_constant(o) and o.result in self._needed:
                 given[o.result] = self.offsets.meaning(o, self.numerics.meaning(o))()
         return given
+
+    @cached_property
+    def threads(self) -> Threads:
+        return Threads(self.func)
+
+    @cached_property
+    def contended(self) -> frozenset[Op]:
+        """Tasks' accesses to global memory whose order counts: at PLACED, to arrays that ops store to."""
+        if self.func.level is not Level.PLACED:
+            return frozenset()
+        made = sources(self.func.body)
+
+        def arrays(o: Op) -> set[Value]:
+            of = backward_slice(
+                o.operands[:1], made, lambda v: not isinstance(v.type, Pointer | Tile | View)
+            )
+            return of & {*self.func.params}
+
+        inside = (o for phase in self.phases for o in phase.all_ops)
+        accesses = {o: arrays(o) for o in inside if is_ordered(o)}
+        written = {v for o, of in accesses.items() if o.kind in WRITES for v in of}
+        return frozenset(o for o, of in accesses.items() if of & written)
 
     def _is_constant(self, o: Op) -> bool:
         return o.kind is arith.const and isinstance(o.result.type, Scalar) and o not in self.watched

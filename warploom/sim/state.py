@@ -21,6 +21,7 @@ from warploom.ir.registers import at_entry
 from warploom.sim.barriers import CountedBarrier, MBarrier, Transition
 from warploom.sim.cluster import ClusterBarrier, PeerAccess
 from warploom.sim.engines import Engine
+from warploom.sim.global_order import GlobalAccesses
 from warploom.sim.memory import GlobalMemory
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.order import Array, Footprints, Participant
@@ -131,6 +132,10 @@ class Cta:
     def shared(self) -> SharedMemory:
         """Of skeleton runs the numbers only."""
         return self.numerics.shared(self.outline.shared[1])
+
+    @cached_property
+    def global_accesses(self) -> GlobalAccesses:
+        return GlobalAccesses()
 
     @cached_property
     def footprints(self) -> Footprints:

@@ -14,7 +14,7 @@ from warploom.ir import format
 from warploom.ir.core import Op
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile, tma, unaligned
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of, pointee_of
-from warploom.sim.accesses import combine_now, need_written, read_now, write_now
+from warploom.sim.accesses import combine_now, need_written, read_now, touch_global, write_now
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import MBarrier
 from warploom.sim.memory import ViewValue
@@ -135,6 +135,7 @@ def _load(a: Agent, o: Op, p: Any, mask: Any = None, other: Any = None) -> Any:
         return None
     a.touch(o, "read", p)
     check_run(a, o, p, mask, o.attrs.get("run"))
+    touch_global(a, o, p, mask)
     return a.cta.memory.load(dtype_of(o.result.type), p, mask, other, o.loc)
 
 
@@ -156,6 +157,7 @@ def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
     if not skips(a, o, p, value):
         a.touch(o, "write", p)
         check_run(a, o, p, mask, o.attrs.get("run"))
+        touch_global(a, o, p, value, mask)
         a.cta.memory.store(pointee_of(o.operands[0].type), p, value, mask, o.loc)
 
 
@@ -181,12 +183,14 @@ def _load_box(a: Agent, o: Op, view: ViewValue, *offsets: Any) -> Any:
     if skips(a, o):
         return None
     kind = o.results[0].typed(Tile)
+    touch_global(a, o, view, *offsets)
     return a.cta.memory.load_box(kind.dtype, view, a.numbers(offsets), kind.shape, o.loc)
 
 
 @step(tile.store_box)
 def _store_box(a: Agent, o: Op, view: ViewValue, value: Any, *offsets: Any) -> None:
     if not skips(a, o):
+        touch_global(a, o, view, value, *offsets)
         a.cta.memory.store_box(view, value, a.numbers(offsets), o.loc)
 
 

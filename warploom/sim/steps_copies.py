@@ -9,7 +9,7 @@ import numpy as np
 from warploom.ir.core import Op
 from warploom.ir.ops import mbarrier, smem
 from warploom.ir.types import View
-from warploom.sim.accesses import write
+from warploom.sim.accesses import touch_global, write
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import MBarrier, Together
 from warploom.sim.outline import step
@@ -28,6 +28,7 @@ def _copy_pieces(a: Agent, o: Op, source: Any, dst: Place, *rest: Any) -> Steps:
         run = dst.type.inner, o.attrs["bytes"] // dst.type.dtype.bytes
         check_run(a, o, source, rest[0] if rest else None, run)
     copies = a.copies
+    touch_global(a, o, source, dst, *rest)
     copies.issued += 1
     write(a, cta, o, dst, a.copy_order[:n], np.full(n, copies.issued), False)
     cta.copied[a] = a.party(o)

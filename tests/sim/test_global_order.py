@@ -1,0 +1,146 @@
+"""Ordinary accesses to global memory by the threads of one program: a barrier that is missing is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.mutants.change import put
+from warploom.check import Case, Verdict, check
+from warploom.ir.core import Func, Region, walk
+from warploom.ir.ops import smem
+from warploom.sim.machine import simulate
+from warploom.sim.report import Race
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+B: Any = tl.constexpr(256)
+
+
+@wl.jit
+def reversed_in_place(x: Any) -> None:
+    i = tl.arange(0, B)
+    tl.store(x + B - 1 - i, tl.load(x + i) + tl.load(x + B // 2 - (i - B // 2) - 1))
+
+
+@wl.jit
+def through_memory(x: Any, y: Any) -> None:
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i))
+    tl.store(x + i, tl.load(y + (i + 1) % B))
+
+
+@wl.jit
+def shifted(x: Any, steps: Any) -> None:
+    """Reads in the next iteration what another thread stored in this one."""
+    i = tl.arange(0, B)
+    for k in range(steps):
+        tl.store(x + (k + 1) * 8 + i, tl.load(x + k * 8 + i) + 1)
+
+
+@wl.jit
+def row_by_row(x: Any, rows: Any, stride: Any) -> None:
+    """Every row is read and stored once, each element by the thread that read it or after a reduction."""
+    for r in range(rows):
+        at = x + r * stride + tl.arange(0, B)
+        row = tl.load(at)
+        tl.store(at, row - tl.sum(row) / B)
+
+
+@wl.jit
+def in_place(x: Any, n: Any) -> None:
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+
+@wl.jit
+def one_number(x: Any, y: Any) -> None:
+    """One thread stores, all load."""
+    tl.store(y, tl.sum(tl.load(x + tl.arange(0, B))))
+    tl.store(x + tl.arange(0, B), tl.load(y) + tl.zeros((B,), tl.float32))
+
+
+def array(n: int = 512) -> Any:
+    return np.random.default_rng(0).standard_normal(n).astype(np.float32)
+
+
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "reversed": (reversed_in_place, (array(),)),
+    "through memory": (through_memory, (array(), array())),
+    "shifted": (shifted, (array(), 3)),
+    "row by row": (row_by_row, (array(1024), 2, 300)),
+    "in place": (in_place, (array(), 200)),
+    "one number": (one_number, (array(), array())),
+}
+
+
+def compiled(name: str, warps: int) -> tuple[Func, tuple[Any, ...]]:
+    kernel, args = CASES[name]
+    return kernel.compile_for(*args, grid=(1,), num_warps=warps).lowered.placed, args
+
+
+def without_a_barrier(func: Func) -> Iterator[Func]:
+    """The function without one of its barriers."""
+    for o in walk(func.body):
+        for region in o.regions:
+            for i, inner in enumerate(region.ops):
+                if inner.kind is smem.group_sync:
+                    left = Region(region.params, (*region.ops[:i], *region.ops[i + 1 :]))
+                    yield func.with_(body=put(func.body, {region: left}))
+
+
+def is_race(func: Func, args: tuple[Any, ...]) -> bool:
+    try:
+        simulate(func, [x.copy() if isinstance(x, np.ndarray) else x for x in args], 1)
+    except Race as e:
+        assert e.code == "global-race" and "a barrier must stand between" in str(e)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_compiled_is_ordered(name: str, warps: int) -> None:
+    func, args = compiled(name, warps)
+    assert not is_race(func, args)
+    assert check(func).ok
+    assert check(func, launch=Case(args, (1, 1, 1))).ok
+
+
+NEEDED = {
+    ("reversed", 1), ("reversed", 4), ("through memory", 1), ("through memory", 4), ("shifted", 1),
+    ("shifted", 4), ("one number", 1), ("one number", 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "warps"), sorted(NEEDED))
+def test_a_missing_barrier_is_found(name: str, warps: int) -> None:
+    func, args = compiled(name, warps)
+    verdicts = []
+    for mutant in without_a_barrier(func):
+        at_launch = check(mutant, launch=Case(args, (1, 1, 1)))
+        verdicts.append(at_launch.verdict)
+        assert is_race(mutant, args) == (at_launch.verdict is Verdict.BROKEN), str(at_launch)
+        if at_launch.failures:
+            assert {f.error.code for f in at_launch.failures} == {"global-race"}
+            assert not check(mutant).ok  # of all launches
+    assert Verdict.BROKEN in verdicts
+
+
+def test_threads_that_load_for_nothing_count_for_none() -> None:
+    """64 elements on 128 threads: the other half has loaded them as well, and does nothing with them."""
+
+    @wl.jit
+    def doubled(x: Any, y: Any) -> None:
+        i = tl.arange(0, 64)
+        tl.store(y + i, tl.load(x + i) * 2)
+
+    x = array(64)
+    args = x, x  # one array, which the kernel takes for two
+    func = doubled.compile_for(*args, grid=(1,)).lowered.placed
+    assert not list(without_a_barrier(func)) and not is_race(func, args)
+    assert check(func, launch=Case(args, (1, 1, 1))).ok

@@ -1,0 +1,183 @@
+"""Ordinary accesses of one program's threads to global memory: who touched each element last.
+
+Of every array that a function stores to, each element has its last write and its last reads since: their
+access and thread.  Another thread's access comes after it only if that thread's warp knows it to be over
+(order.py), by a barrier or whatever else hands on what threads did.  Which thread accesses an element its
+tile's layout says, from PLACED on.  Atomics and volatile loads, which may order others, TMA
+(check/proxies.py) and what other programs do are not looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from warploom.errors import Note
+from warploom.ir.analysis import closure, uses
+from warploom.ir.core import Family, Func, Op, Value
+from warploom.ir.ops import smem, tile, unaligned
+from warploom.ir.types import Tile
+from warploom.sim.memory import Buffer
+from warploom.sim.order import Array, Participant
+from warploom.sim.report import Race
+
+SEVERAL = -1  # in the place of a thread: any of those that run the op
+WRITES = frozenset({tile.store, tile.store_box})
+_BY_TILE = frozenset({*WRITES, tile.load, tile.load_box})
+_ORDERED = _BY_TILE | {unaligned.load_unaligned, smem.cp_async}
+
+
+def is_ordered(o: Op) -> bool:
+    """Is it an access that barriers order?"""
+    return o.kind in _ORDERED and not o.attrs.get("volatile")
+
+
+def is_of_one_thread(o: Op) -> bool:
+    """Does one thread make the access for all of its group?"""
+    tiles = (v for v in o.operands if isinstance(v.type, Tile))
+    return o.kind in (tile.store, tile.atomic) and not any(tiles)
+
+
+@dataclass(eq=False, slots=True)
+class GlobalAccess:
+    """first: the number of the first thread that may have made it."""
+
+    party: Participant
+    first: int
+    components: Array
+    epochs: Array
+
+
+class _Last:
+    """For each element of an array the last access of a kind, by its number, and its thread."""
+
+    def __init__(self, size: int) -> None:
+        self.access = np.zeros(size, np.int32)
+        self.thread = np.zeros(size, np.int32)
+
+
+@dataclass
+class GlobalAccesses:
+    """What the threads of one CTA have accessed so far."""
+
+    accesses: list[GlobalAccess | None] = field(default_factory=lambda: [None])
+    # Stores to each array and loads from it, by where it begins and the size of its elements.
+    arrays: dict[tuple[int, int], tuple[_Last, _Last]] = field(default_factory=dict)
+
+    def add(
+        self, now: GlobalAccess, rows: Array, buffer: Buffer, at: Array, who: Array, writes: bool
+    ) -> None:
+        """An access that happens now, with the knowledge of `rows`, by threads `who` to elements `at`.
+        Raises Race."""
+        number, key = len(self.accesses), (buffer.data.ctypes.data, buffer.data.itemsize)
+        self.accesses.append(now)
+        if key not in self.arrays:
+            self.arrays[key] = _Last(buffer.data.size), _Last(buffer.data.size)
+        stored, loaded = self.arrays[key]
+        self._need_over(now, rows, stored, at, who, buffer)
+        last = stored if writes else loaded
+        if writes:
+            self._need_over(now, rows, loaded, at, who, buffer)
+            loaded.access[at] = 0
+        else:
+            who = np.where(self._going_on(now, rows, loaded, at, who), SEVERAL, who)
+        last.access[at], last.thread[at] = number, who
+        last.thread[at[last.thread[at] != who]] = SEVERAL  # more than one of its threads
+
+    def _need_over(
+        self, now: GlobalAccess, rows: Array, last: _Last, at: Array, who: Array, buffer: Buffer
+    ) -> None:
+        wrong = np.flatnonzero(self._going_on(now, rows, last, at, who))
+        if not wrong.size:
+            return
+        i = int(at[wrong[0]])
+        earlier = self.accesses[last.access[i]]
+        assert earlier is not None
+        did = "stores" if earlier.party.op.kind in WRITES else "loads"
+        does = "stores" if now.party.op.kind in WRITES else "loads"
+        thread = "a thread" if last.thread[i] == SEVERAL else f"thread {last.thread[i]}"
+        raise Race(
+            "global-race",
+            f"{now.party.who} {does} element {i - buffer.origin} of {buffer.name}, which {thread} of "
+            f"{earlier.party.who} {did} in no order with it",
+            now.party.op.loc,
+            (Note("the other access", earlier.party.op.loc),),
+            help="a barrier must stand between the two: tl.debug_barrier(), in a script self.sync()",
+        )
+
+    def _going_on(
+        self, now: GlobalAccess, rows: Array, last: _Last, at: Array, who: Array
+    ) -> Array:
+        """Where the last accesses may still come: other threads made them, and these don't know it."""
+        number, thread = last.access[at], last.thread[at]
+        found: Array = (number > 0) & ((thread != who) | (who == SEVERAL))
+        for n in np.unique(number[found]).tolist():
+            earlier = self.accesses[n]
+            assert earlier is not None
+            knows = rows[:, earlier.components] >= earlier.epochs
+            here = np.flatnonzero(found & (number == n))
+            if knows.all():
+                found[here] = False
+                continue
+            mine = np.concatenate([knows, knows.all(axis=0, keepdims=True)])
+            mine = mine[np.where(who[here] == SEVERAL, len(knows), (who[here] - now.first) // 32)]
+            theirs = thread[here]
+            warp = np.where(theirs == SEVERAL, 0, (theirs - earlier.first) // 32)
+            found[here] = ~np.where(
+                theirs == SEVERAL, mine.all(axis=1), mine[np.arange(len(here)), warp]
+            )
+        return found
+
+
+class Threads:
+    """Which thread of its group accesses each element, in a function at PLACED."""
+
+    def __init__(self, func: Func) -> None:
+        self._users = uses(func.body)
+
+    def of(self, o: Op) -> Array | None:
+        """Of each element of an op's tile the thread; None where several may be, or nobody knows."""
+        if o.kind not in _BY_TILE:
+            return None
+        kind = (o.operands[1] if o.kind in WRITES else o.result).type
+        if not isinstance(kind, Tile) or kind.layout is None:
+            return None
+        return _threads(kind.layout, o.kind in WRITES or self._is_stored_alone(o.result))
+
+    def _is_stored_alone(self, v: Value) -> bool:
+        """Does what is loaded go nowhere but to stores in the same layout?  Then only the first of the
+        threads that hold an element alike has a use for it."""
+
+        def is_alike(o: Op) -> bool:
+            is_alone = o.kind.family is Family.POINTWISE and len(o.results) == 1
+            return is_alone and _layout(o.result) == _layout(v)
+
+        def users(x: Value) -> Sequence[Op]:
+            return self._users.get(x, ())
+
+        values = closure([v], lambda x: [o.result for o in users(x) if is_alike(o)])
+        return all(o.kind in WRITES or is_alike(o) for x in values for o in users(x))
+
+
+def _layout(v: Value) -> Any:
+    return v.type.layout if isinstance(v.type, Tile) else None
+
+
+@lru_cache(maxsize=1024)
+def _threads(layout: Any, is_once: bool) -> Array | None:
+    """By layout.  is_once: of the threads that hold an element, the first accesses it."""
+    lanes, warps = np.arange(32)[None, :], np.arange(layout.warps)[:, None]
+    held = layout.inside
+    if is_once:
+        of_lane, of_warp = layout.copies
+        held = held & (((lanes & of_lane) | (warps & of_warp)) == 0)[..., None]
+    elements = layout.flat[held]
+    if np.unique(elements).size < elements.size:
+        return None
+    found = np.full(math.prod(layout.shape), SEVERAL)
+    found[elements] = np.broadcast_to((32 * warps + lanes)[..., None], held.shape)[held]
+    return found
