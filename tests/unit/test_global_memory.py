@@ -635,6 +635,12 @@ def sum_of_splits(y: Any, BLOCK: tl.constexpr) -> None:
     tl.store(y + at, tl.program_id(1) + 0 * at)
 
 
+@wl.jit
+def all_alike(y: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    tl.store(y + at, tl.program_id(0) + 0 * at)
+
+
 def test_a_grid_that_is_not_known_is_no_witness_where_the_text_has_room_for_one_program() -> None:
     """With one split its number has no place of its own: what the launch does decides."""
     func = in_splits.compile(["*i32:16"], {"HEADS": 2, "G": 8, "BLOCK": 16, "SPLITS": 1}).placed
@@ -657,8 +663,18 @@ def test_steps_that_are_too_short_stay_broken_whatever_the_grid(head: int, step:
     assert of(in_heads, "*i32:16", HEAD=128, STEP=64).verdict == "proved"
 
 
-def test_programs_along_an_axis_that_no_place_follows_stay_broken() -> None:
-    assert of(sum_of_splits, "*i32:16", BLOCK=64).verdict == "broken"
+def test_programs_along_an_axis_that_no_place_follows() -> None:
+    """A launch with one program along it is right; who asks about all is told."""
+    func = sum_of_splits.compile(["*i32:16"], {"BLOCK": 64}).placed
+    found = check_global(func)
+    assert found.verdict == "not proved"
+    (open_,) = found.unproved
+    assert "they keep apart on grids of one program along axis 1" in open_.reason
+    assert "touch one word (element " in open_.reason
+    y = np.zeros(256, np.int32)
+    assert at_launch(func, Case((y,), (4, 1, 1))).verdict == "proved"
+    assert at_launch(func, Case((y,), (4, 2, 1))).verdict == "broken"
+    assert of(all_alike, "*i32:16", BLOCK=64).verdict == "broken"  # along its one axis
 
 
 def test_no_condition_that_no_launch_keeps() -> None:

@@ -269,6 +269,11 @@ class _Checker:
             witness = _witness(a, common) if is_sure else None
         elif not b.is_atomic and not strides:
             witness = find_witness(self.terms, a, b, executors, found.conditions)
+        if witness is not None and (axis := self._lone_axis(a, b, executors)) is not None:
+            both = f"two executions of {a}" if a is b else f"{a} and {b}"
+            alone = f"they keep apart on grids of one program along axis {axis}"
+            self._open(a, f"{both} touch one word ({witness.words}); {alone}")
+            return
         if witness is not None:
             if not b.writes:
                 if not _protocol(self.found.accesses):
@@ -280,6 +285,20 @@ class _Checker:
                 self._broken(_race(a, b, witness, "write one word"))
                 return
         self._open(a, self._reason(a, b, unknown, witness, found.is_cut))
+
+    def _lone_axis(self, a: Access, b: Access, executors: Executors) -> int | None:
+        """Where all grids are asked about, of several axes one that neither place follows: perhaps one
+        program along it is meant.  Those that differ along others keep apart."""
+        if self.case is not None or self.found.func.attrs.get("grid"):
+            return None
+        followed = set(atoms_of([a.offset, b.offset]))
+        for axis, (p, q) in zip(sorted(asked_axes(self.found.func)), executors, strict=False):
+            others = [pair for pair in executors if pair[0] is not p]
+            if others and followed.isdisjoint(p.atoms()):
+                found = meet(self.terms, a, b, others, self.programs, [p - q])
+                if found.is_fine and not found.takes_one_program:
+                    return axis
+        return None
 
     def _waits(self) -> bool:
         """Do programs wait for each other: is a word asked again and again that a program releases?"""
