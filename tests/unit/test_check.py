@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.e2e.library_attention import compiled
 from warploom.check import Case, check
 from warploom.check.cases import find_cases
@@ -158,3 +161,22 @@ def test_without_a_known_course_each_kind_of_iteration_is_lengthened() -> None:
     assert recurrences.brief(loop) == {(wait,): first}, (
         "waits never came for more than two iterations"
     )
+
+
+@wl.jit
+def from_addresses(addresses: Any, y: Any, n: Any, E: tl.constexpr) -> None:
+    """Rows of arrays whose addresses are in memory."""
+    for g in range(n):
+        x = tl.load(addresses + g).to(tl.pointer_type(E))
+        rows = tl.make_tensor_descriptor(x, shape=[32, 32], strides=[32, 1], block_shape=[32, 32])
+        at = tl.arange(0, 32)
+        part = rows.load([0, 0]).to(tl.float32)
+        tl.store(y + g * 1024 + at[:, None] * 32 + at[None, :], part)
+
+
+@pytest.mark.parametrize("element", [tl.float8e4nv, tl.float16, tl.float32])
+def test_an_address_that_is_drawn_is_one_of_some_array(element: Any) -> None:
+    """In a run without data nobody knows it; numbers that no element of 16 bits begins at were passed over."""
+    signature = {"addresses": "*i64:16", "y": "*fp32:16", "n": "i32"}
+    report = check(from_addresses.compile(signature, {"E": element}).placed)
+    assert report.ok, str(report)

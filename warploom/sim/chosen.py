@@ -15,7 +15,7 @@ import numpy as np
 
 from warploom.errors import Loc
 from warploom.ir.types import DType
-from warploom.sim.memory import Buffer, GlobalMemory
+from warploom.sim.memory import GlobalMemory
 
 PATTERNS = ("always", "first", "rest", "odd", "even", "late")
 RISING = "rising"
@@ -73,15 +73,10 @@ class ChosenMemory(GlobalMemory):
     """The words that were read so far, by their address; those of no array are words, too."""
 
     def __init__(self, given: GlobalMemory, fills: Mapping[str, Fill]) -> None:
-        super().__init__()
+        super().__init__(has_data=False)
         self.buffers, self.fills = given.buffers, fills
         self.words: dict[int, Any] = {}
-
-    def split(self, pointer: int, loc: Loc | None = None) -> tuple[Buffer, int]:
-        try:
-            return super().split(pointer, loc)
-        except Exception:
-            return Buffer("memory", np.zeros(0, np.int8), 0), pointer
+        self._held = []
 
     def _fill(self, address: int) -> tuple[Fill, int]:
         buffer, at = self.split(address)

@@ -95,7 +95,7 @@ def simulate(
         seed = whole_number("seed", seed)
     if max_steps is not None:
         max_steps = whole_number("max_steps", max_steps, 1)
-    memory, params = bind(func, args, numerics)
+    memory, params = bind(func, args, numerics, data)
     if fills is not None:
         memory = ChosenMemory(memory, fills)
     sizes = grid_of(grid)

@@ -123,10 +123,11 @@ def flattened(array: Array) -> tuple[Array, int]:
 
 
 class GlobalMemory:
-    """The buffers of one launch."""
+    """The buffers of one launch.  has_data: they hold what a launch finds there; else an address out of
+    them may be one of no array."""
 
-    def __init__(self, numerics: Numerics = FLOATS) -> None:
-        self.numerics = numerics
+    def __init__(self, numerics: Numerics = FLOATS, has_data: bool = True) -> None:
+        self.numerics, self.has_data = numerics, has_data
         self.buffers: list[Buffer] = []
         self._held: list[Held] | None = None  # arrays beside the arguments, once one was asked for
 
@@ -148,7 +149,12 @@ class GlobalMemory:
         while foreign.size:
             size = dtype.numpy.itemsize
             at = (flat[foreign] & (FOREIGN - 1)) * size
-            number, begin, end = self._holder(int(at[0]), dtype, loc)
+            try:
+                number, begin, end = self._holder(int(at[0]), dtype, loc)
+            except MemoryFault:
+                if self.has_data:
+                    raise
+                return pointers
             inside = (at >= begin) & (at < end)
             inside[0] = True
             flat[foreign[inside]] = (number << BITS) + BIAS + (at[inside] - begin) // size
@@ -174,7 +180,7 @@ class GlobalMemory:
             if self.numerics is FLOATS and begin % dtype.itemsize == size % dtype.itemsize == 0:
                 self.buffers.append(Buffer(b.name, b.data.view(dtype), 0))
                 return len(self.buffers), begin + shift, begin + size + shift
-        if self._held is None and self.numerics is FLOATS:
+        if self._held is None and self.numerics is FLOATS and address > 0:
             self._held = arrays_alive()
         held = next((h for h in self._held or () if h.begin <= address < h.end), None)
         if held is None or (address - held.begin) % dtype.itemsize:
@@ -199,6 +205,8 @@ class GlobalMemory:
 
     def split(self, pointer: int, loc: Loc | None = None) -> tuple[Buffer, int]:
         """The buffer that a pointer points into, and its element there (unchecked)."""
+        if not self.has_data and not 1 <= (pointer & ~BEYOND) >> BITS <= len(self.buffers):
+            return Buffer("memory", np.zeros(0, np.int8), 0), pointer
         return self._buffer((pointer & ~BEYOND) >> BITS, loc), (pointer & MASK) - BIAS
 
     def _refuse_beyond(self, what: str, pointer: int, loc: Loc | None) -> None:
@@ -404,7 +412,7 @@ def _unfit(name: str, found: str, wanted: str, code: str = "argument-type") -> L
 
 
 def bind(
-    func: Func, args: Sequence[Any], numerics: Numerics = FLOATS
+    func: Func, args: Sequence[Any], numerics: Numerics = FLOATS, has_data: bool = True
 ) -> tuple[GlobalMemory, dict[Any, Any]]:
     """A launch's memory, and the value of every parameter.
 
@@ -418,7 +426,7 @@ def bind(
             f"{func.name} takes {len(func.params)} arguments, got {len(args)}",
             help=f"the run-time arguments in order: {', '.join(names)}",
         )
-    memory = GlobalMemory(numerics)
+    memory = GlobalMemory(numerics, has_data)
     env: dict[Any, Any] = {}
     for name, param, arg in zip(names, func.params, args, strict=True):
         match param.type:
