@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from warploom.codegen.host import Expr, python_text
-from warploom.runtime.plan import _NAMES
+from warploom.runtime.plan import NAMES
 
 
 def compile_expressions(expressions: Sequence[Expr]) -> Callable[[Sequence[int]], tuple[int, ...]]:
@@ -13,5 +13,5 @@ def compile_expressions(expressions: Sequence[Expr]) -> Callable[[Sequence[int]]
     expressions, in order."""
     body = ", ".join(map(python_text, expressions))
     code = f"lambda a: ({body}{',' if len(expressions) == 1 else ''})"
-    made: Callable[[Sequence[int]], tuple[int, ...]] = eval(code, dict(_NAMES))
+    made: Callable[[Sequence[int]], tuple[int, ...]] = eval(code, dict(NAMES))
     return made
