@@ -284,3 +284,48 @@ def test_loads_are_on_their_way_though_a_launch_says_one_stage() -> None:
     out = np.zeros_like(x)
     normalized[(2,)](x, out, 16384, BLOCK=2048)
     assert (out == (x - x.astype(np.float32).mean(1, keepdims=True)).astype(out.dtype)).all()
+
+
+@triton.jit
+def neighbours(x: Any, span: tl.constexpr) -> Any:
+    """Of each element of a row of 128 the pair that it is in, those that lie so far apart: as Inductor's sorts
+    find them, by sums in which a factor is 0."""
+    pairs: tl.constexpr = [x.numel // (2 * span), 2, span]
+    parts = tl.reshape(x, pairs)
+    second = tl.arange(0, 2)[None, :, None].to(x.dtype)
+    low = tl.broadcast_to(tl.sum(parts * (1 - second), 1).to(x.dtype)[:, None, :], pairs)
+    high = tl.broadcast_to(tl.sum(parts * second, 1).to(x.dtype)[:, None, :], pairs)
+    return tl.reshape(low, x.shape), tl.reshape(high, x.shape)
+
+
+@triton.jit
+def sorted_by_sums(x_ptr: Any, o_ptr: Any, places_ptr: Any, ROWS: tl.constexpr) -> None:
+    """Odd-even merges of each row of 128, with where its elements were."""
+    at = tl.arange(0, ROWS)[:, None] * 128 + tl.arange(0, 128)[None, :]
+    x = tl.load(x_ptr + at)
+    places = tl.broadcast_to(tl.arange(0, 128)[None, :].to(tl.int16), [ROWS, 128])
+    column = tl.arange(0, 128)[None, :]
+    for k in tl.static_range(1, 8):
+        for j in tl.static_range(k):
+            span: tl.constexpr = 2 ** (k - 1 - j)
+            bits = x.to(tl.int32, bitcast=True)
+            low, high = neighbours(bits, span)
+            first, last = neighbours(places, span)
+            falls = ((column >> k) & 1) == 1
+            swaps = (low.to(tl.float32, bitcast=True) > high.to(tl.float32, bitcast=True)) != falls
+            x = (bits ^ tl.where(swaps, low ^ high, 0)).to(tl.float32, bitcast=True)
+            places = places ^ tl.where(swaps, first ^ last, 0).to(tl.int16)
+    tl.store(o_ptr + at, x)
+    tl.store(places_ptr + at, places.to(tl.int64))
+
+
+def test_sorts_by_sums_stay_inside_warps() -> None:
+    """Masks of two elements, and places that nothing was loaded for, lie as what they are combined with; and
+    lanes exchange less where a thread holds four adjacent elements, whatever is stored."""
+    x = np.random.default_rng(0).permutation(8 * 128).astype(np.float32).reshape(8, 128)
+    out, places = np.zeros_like(x), np.zeros(x.shape, np.int64)
+    made = sorted_by_sums.compile_for(x, out, places, ROWS=8, grid=(1,), num_warps=8)
+    assert made.plan.shared_bytes == 0 and "exchange(" not in made.ir["PLACED"]
+    assert {"4"} == set(re.findall(r"blocked\(8x128, inner=1, vector=(\d)", made.ir["PLACED"]))
+    made.simulate(x, out, places, grid=(1,), seed=1)
+    assert (out == np.sort(x)).all() and (places == np.argsort(x)).all()

@@ -101,7 +101,7 @@ def with_layouts(region: Region, threads: int, facts: Facts) -> Region:
         RULES[o.kind].relate(t, o)
     t.decide()
     for o in ops:  # cuts and reshapes may not be able to give what was hoped for
-        if RULES[o.kind].searches:
+        if RULES[o.kind].searches and o.result not in t.cheap:
             (t.layout[o.result],) = RULES[o.kind].settle(t, o).results  # type: ignore[assignment]
     return _Writer(t).region(region, ())
 

@@ -21,8 +21,28 @@ from warploom.passes.placed.task_layouts import (
 LARGEST_WHOLE = 256  # elements that a thread may have to hold alone: its registers
 
 
+def _only_units(o: Op) -> bool:
+    """Does a reshape add and drop nothing but axes of size 1?"""
+    old, new = shape_of_tile(o.operands[0]), shape_of_tile(o.result)
+    kept = [n for n in old if n != 1]
+    return kept != [] and kept == [n for n in new if n != 1]
+
+
+def _without_units(o: Op, y: Layout) -> Settled:
+    """The operand's layout, which there always is where only axes of size 1 differ."""
+    x = y
+    for axis in reversed(range(len(y.shape))):
+        x = x.drop(axis) if y.shape[axis] == 1 else x
+    for axis, n in enumerate(shape_of_tile(o.operands[0])):
+        x = x.insert(axis) if n == 1 else x
+    return Settled((x,), (y,), {"layout": y})
+
+
 def _regroups(t: TaskLayouts, o: Op) -> None:
     (x,), y = o.operands, o.result
+    if x in t.cheap and _only_units(o):
+        t.cheap.add(y)
+        return
     t.flow(x, y, lambda layout: layout.reshape(shape_of_tile(y)))
     t.flow(y, x, lambda layout: layout.reshape(shape_of_tile(x)))
 
@@ -146,6 +166,6 @@ def _continued(y: Layout, offset: tuple[int, ...], whole: tuple[int, ...]) -> La
     return x if _part(x, offset, y.shape) == y else None
 
 
-RESHAPE = LayoutRule(_regroups, _regrouped, searches=True)
+RESHAPE = LayoutRule(_regroups, _regrouped, _without_units, searches=True)
 SLICE = LayoutRule(_slices, _sliced, searches=True)
 CONCAT = LayoutRule(_joins, _joined, searches=True)

@@ -29,7 +29,7 @@ from warploom.passes.placed.memory_tiles import Memory, itemsize, shape_of_tile,
 
 Flow = Callable[[Layout], Layout | None]
 
-WORD = 4  # what threads spend for a word that they load or exchange, in instructions
+WORD = 4  # bytes; and what threads spend for as many that they load or exchange, in instructions
 
 # How strong an anchor is: the layouts that decide first go farthest.
 FIXED, OPERAND, LOADED, STORED, SCATTERED = range(5)
@@ -75,6 +75,7 @@ class TaskLayouts:
     fused: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators of fma
     loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
     scanned: dict[Value, int] = field(default_factory=dict)  # along which axis
+    reduced: list[tuple[Value, int]] = field(default_factory=list)  # along which axis
     filled: set[Value] = field(default_factory=set)  # what a loop carries and fills with reductions
     _kept: set[Value] = field(default_factory=set)  # those of them that dots' layouts don't reach
 
@@ -88,6 +89,8 @@ class TaskLayouts:
                 self.given[o.attrs["layout"].shape] = o.attrs["layout"]
             if o.kind in (tile.scan, combine.scan_by):
                 self.scanned |= dict.fromkeys(o.operands, o.attrs["axis"])
+            if o.kind in (tile.reduce, combine.reduce_by):
+                self.reduced += [(v, o.attrs["axis"]) for v in o.operands]
             if o.kind in LOOPS:
                 self._note_filled(o)
             if o.kind is smem.shared_store:
@@ -161,7 +164,8 @@ class TaskLayouts:
     # ---- what has been decided
 
     def decide(self) -> None:
-        """Every anchor in order of strength flows as far as nothing has been decided."""
+        """Every anchor in order of strength flows as far as nothing has been decided; what none reaches lies
+        as the first tile of its shape."""
         for strength, *_, v, layout in sorted(self.anchors, key=lambda a: a[:3]):
             self._kept = self.filled if strength <= OPERAND else set()
             if strength == OPERAND and self._is_cheaper_exchanged(v, layout):
@@ -172,8 +176,9 @@ class TaskLayouts:
             if v in self.filled and near:
                 self._flood(v, near[0])
         rest = [v for v in defined(self.region) if tile_of(v.type) and v not in self.cheap]
+        alike = {x.shape: x for x in reversed(self.layout.values()) if not x.is_replicated}
         for v in sorted(rest, key=lambda v: -tile_of(v.type).size):  # type: ignore[union-attr]
-            self._flood(v, self.default(v))
+            self._flood(v, alike.get(shape_of_tile(v), self.default(v)))
 
     def _flood(self, v: Value, layout: Layout) -> None:
         self.layout |= self._reached(v, layout)
@@ -216,7 +221,7 @@ class TaskLayouts:
     def _for_uses(self, v: Value, layout: Layout) -> Layout:
         """A layout for what is loaded: one for what it is scanned along, or that of a store of wider elements
         that would write half sectors, where the load moves whole ones either way, and not more often than
-        the store."""
+        the store, and lanes have no more to exchange for it than that is worth."""
         shape, reached = shape_of_tile(v), self._reached(v, layout)
         alike = [w for w in reached if shape_of_tile(w) == shape]  # axes of others are other axes
         stores = [(w, self.written[w]) for w in alike if w in self.written]
@@ -231,9 +236,18 @@ class TaskLayouts:
             if memory.ratio(layout) <= 1:
                 continue
             other = memory.layout(shape, self.warps)
-            if self.loaded[v].ratio(other) <= 1 == memory.ratio(other):
+            if not self.loaded[v].ratio(other) <= 1 == memory.ratio(other):
+                continue
+            halves = layout.registers * memory.itemsize / WORD * (memory.ratio(layout) - 1)
+            more = self._exchanged(self._reached(v, other)) - self._exchanged(reached)
+            if more <= halves:
                 return other
         return layout
+
+    def _exchanged(self, layouts: Mapping[Value, Layout]) -> int:
+        """Values that a thread exchanges with other lanes for the reductions of these."""
+        found = [(layouts[v], axis) for v, axis in self.reduced if v in layouts]
+        return sum(x.drop(axis).registers * sum(v[axis] != 0 for v in x.lane) for x, axis in found)
 
     def _for_scans(self, layout: Layout, axes: set[int], memories: Sequence[Memory]) -> Layout:
         """Of the layouts that move whole sectors the one that takes the fewest instructions to scan and to
