@@ -53,7 +53,7 @@ def test_a_row_is_loaded_as_often_as_it_is_needed(n: int) -> None:
     assert is_mined(compiled.lowered) and compiled.plan.disjoint == (
         (0, 1),
     )  # the launch compares them
-    assert "rows of 16,384 elements are computed in 16 parts" in compiled.explain()
+    assert "tiles of 16,384 elements are computed in 16 parts" in compiled.explain()
     loops = [o for o in compiled.lowered.at(Level.TILE).body.all_ops if o.kind is control.for_]
     assert len(loops) == 3
     exact = x.astype(float)
@@ -245,3 +245,50 @@ def test_a_row_and_one_beside_it_are_two_arrays() -> None:
     memory = np.zeros(N + 1, np.float32)
     made = standardized.compile_for(memory[1:], memory[:-1], N, B=N, grid=(1,), num_warps=1)
     assert made.request.overlap and not is_mined(made.lowered)
+
+
+@wl.jit
+def masked(out, x, scale, shift, stride, n, B: tl.constexpr):
+    """A tile of scores on and below the diagonal, with a factor a row and a term a column."""
+    row = tl.program_id(0) * B + tl.arange(0, B)
+    column = tl.program_id(1) * B + tl.arange(0, B)
+    inside = (row[:, None] < n) & (column[None, :] < n)
+    at = row[:, None] * stride + column[None, :]
+    future = column[None, :] > row[:, None]
+    v = tl.load(x + at, mask=inside & ~future, other=-1.0)
+    v = v * tl.load(scale + row, mask=row < n)[:, None] + tl.load(shift + column, mask=column < n)
+    tl.store(out + at, tl.where(future, 0.0, v), mask=inside)
+
+
+def test_tiles_of_two_axes_are_computed_by_their_rows() -> None:
+    n, block = 200, 128
+    rng = np.random.default_rng(0)
+    x, scale, shift = (rng.standard_normal(s).astype(np.float32) for s in ((n, n), n, n))
+    out = np.full((n, n), 7, np.float32)
+    grid, args = (2, 2), (out, x, scale, shift, n, n)
+    compiled = masked.compile_for(*args, grid=grid, B=block, num_warps=1)
+    assert is_mined(compiled.lowered)
+    assert "tiles of 16,384 elements are computed in 16 parts" in compiled.explain()
+    assert compiled.plan.disjoint == (
+        (0, 1),
+        (0, 2),
+    )  # what each part loads, where a row's factor is one
+    compiled.simulate(*args, grid=grid)
+    np.testing.assert_allclose(out, np.tril(x * scale[:, None] + shift), rtol=1e-6)
+    assert compiled.check(*args, grid=grid).ok
+
+
+def test_tiles_that_are_stored_where_they_were_loaded_stay_whole() -> None:
+    """A part might store what a later one loads: places along two axes are not told apart."""
+
+    @wl.jit
+    def transposed(x, B: tl.constexpr):
+        i, j = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+        tl.store(x + j * B + i, tl.load(x + i * B + j))
+
+    x = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
+    want = x.T.copy()
+    compiled = transposed.compile_for(x, grid=(1,), B=128, num_warps=1)
+    assert not is_mined(compiled.lowered)
+    compiled.simulate(x, grid=(1,))
+    assert np.array_equal(x, want)

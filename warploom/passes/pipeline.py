@@ -223,7 +223,7 @@ def _stripped(schedule: Schedule, func: Func) -> Schedule:
     """The schedule with what strip_mine_rows did, and what it was told, as reasons."""
     why, same = "a thread has fewer registers than elements of one", "they have one address"
     reasons = [
-        Reason("kernel", f"rows of {n:,} elements are computed in {parts} parts", why)
+        Reason("kernel", f"tiles of {n:,} elements are computed in {parts} parts", why)
         for n, parts in func.attrs.get("strips", ())
     ]
     for i, j in func.attrs.get("one_array", ()):

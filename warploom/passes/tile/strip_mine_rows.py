@@ -2,9 +2,10 @@
 
 Order: after canonicalize (and peel_single_trip_loops); before recover_boxes, which sees a loop over parts as
 it sees a user's.
-Changes: kernels without dots whose tiles of one axis have more elements a thread than there are registers:
-group norm of 65,536 columns on 4 warps, 512 a thread.  Each op would be emitted for each element, and most of
-them live in local memory; NVRTC took 48 s (docs/log/2026-11-23-compile-time.md).
+Changes: kernels without dots whose tiles have more elements a thread than there are registers: group norm of
+65,536 columns on 4 warps, 512 a thread; masked copies of 1024×1024 scores on 4 warps, 8192 a thread.  Each op
+would be emitted for each element, and most of them live in local memory; for the first NVRTC took 48 s
+(docs/log/2026-11-23-compile-time.md), the second was refused.
 
 before:  %x = load(%p, %mask) : tile<65536xf32>
          %s = reduce(mul(%x, %x)) {axis=0, fn="add"}
@@ -18,16 +19,19 @@ Reductions and stores are the roots; a loop does those that follow each other, a
 need, loads too.  So a load moves past the stores before its loop, and past those of the loop's earlier parts:
 the parameters that they store to are noted (func.attrs["reordered"]) for a launch to compare with those
 loaded, as where loads run ahead.  A tile may be stored where it was loaded; arguments that
-are one array are one parameter here (runtime/variants.py).  Where an op does not fit this, a
-region stays as it is.  func.attrs["strips"] is what `explain()` tells of.
+are one array are one parameter here (runtime/variants.py).  Of tiles with several
+axes the first is cut, and nothing is reduced or stored where it was loaded.  Where an op does not fit this,
+a region stays as it is.  func.attrs["strips"] is what `explain()` tells of.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from warploom.analysis.access import Accesses
+from warploom.analysis.data_split import operand_axes
 from warploom.ir import build
 from warploom.ir.analysis import closure
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value
@@ -39,7 +43,8 @@ from warploom.target import Target
 
 PART = 32  # elements a thread of a part: its loads are on their way together
 _ROOTS = (tile.reduce, tile.store)
-_PLAIN = (tile.splat, tile.arange, tile.load, *_ROOTS)
+_PLAIN = (tile.splat, tile.arange, tile.load, tile.broadcast, tile.expand_dims, *_ROOTS)
+_Cut = tuple[Value, int]  # a value, and the axis along which it is done part by part
 
 
 def has_wide_rows(func: Func, knobs: Knobs, target: Target) -> bool:
@@ -80,7 +85,7 @@ class _Miner:
     threads: int
     target: Target
     pairs: set[tuple[int, int]] = field(default_factory=set)  # (stored, loaded) parameters
-    strips: set[tuple[int, int]] = field(default_factory=set)  # (extent of a row, its parts)
+    strips: set[tuple[int, int]] = field(default_factory=set)  # (elements of a tile, its parts)
 
     def __post_init__(self) -> None:
         self.structure = self.accesses.structure
@@ -91,13 +96,13 @@ class _Miner:
         plan = self.plan(region)
         if plan is None:
             return with_ops(region, ops)
-        loops, n = plan
+        loops, parts = plan
         roots = {r for loop in loops for r in loop.roots}
         b = Builder()
         for i, (old, o) in enumerate(zip(region.ops, ops, strict=True)):
             for loop in loops:
                 if loop.end == i:
-                    self.write(loop, n, b)
+                    self.write(loop, parts, b)
             if old not in roots:
                 b.append(o)
         return Region(region.params, tuple(b.ops))
@@ -105,35 +110,41 @@ class _Miner:
     # ---- what is done where
 
     def plan(self, region: Region) -> tuple[list[_Loop], int] | None:
-        """The loops of a region and the extent of its wide tiles; None where it stays as it is."""
+        """The loops of a region and the parts of its wide tiles; None where it stays as it is."""
         wide = {v for o in region.ops for v in (*o.operands, *o.results) if _size(v) > self.most}
         mine = [o for o in region.ops if not wide.isdisjoint((*o.operands, *o.results))]
         shapes = {shape_of(v.type) for v in wide}
-        if len(shapes) != 1 or len(*shapes) != 1 or not any(o.kind in _ROOTS for o in mine):
+        if len(shapes) != 1 or not any(o.kind in _ROOTS for o in mine):
             return None
         if not all(self.fits(o) for o in mine):
             return None
-        ((n,),) = shapes
+        ((n, *others),) = shapes
+        if others and any(o.kind is tile.reduce for o in mine):
+            return None
+        parts = self.parts(n * math.prod(others))
         loops = self.loops(region, set(mine))
         pairs: set[tuple[int, int]] = set()
         for i, loop in enumerate(loops):
-            needed = closure(loop.roots, self.makers)
+            cuts = closure((c for r in loop.roots for c in self.cuts(r, 0)), self.before)
+            made = [self.structure.maker(v) for v, _ in cuts]
+            needed = {*loop.roots, *(o for o in made if o is not None)}
+            if None in made or not all(map(self.fits, needed)):
+                return None
             loop.loads = [o for o in region.ops if o in needed and o.kind is tile.load]
             if sum(o.kind is tile.load for o in needed) > len(loop.loads):
                 return None  # it is loaded outside of this region
-            if not all(self.fits(o) for o in needed) or not all(map(self.is_made, needed)):
-                return None
             found = self.conflicts(region, loop, loops[:i])
             if found is None:
                 return None
             pairs |= found
-        if n % self.parts(n):
+        if n % parts:
             return None
         self.pairs |= pairs
-        self.strips.add((n, self.parts(n)))
-        return loops, n
+        self.strips.add((n * math.prod(others), parts))
+        return loops, parts
 
     def parts(self, n: int) -> int:
+        """How many parts a tile of n elements has."""
         return -(-n // (PART * self.threads))
 
     def fits(self, o: Op) -> bool:
@@ -141,15 +152,18 @@ class _Miner:
         plain = o.kind in _PLAIN or o.kind in arith.ELEMENTWISE
         return plain and not o.attrs.get("volatile")
 
-    def makers(self, o: Op) -> Iterator[Op]:
-        """The ops that make its wide operands."""
-        found = (self.structure.maker(v) for v in o.operands if _size(v) > self.most)
-        return (made for made in found if made is not None)
+    def cuts(self, o: Op, axis: int) -> Iterator[_Cut]:
+        """The operands of which a part of an op takes a part."""
+        axes = (0,) * len(o.operands) if o.kind in _ROOTS else operand_axes(o, axis)
+        for v, a in zip(o.operands, axes, strict=True):
+            if a is not None and shape_of(v.type):
+                yield v, a
 
-    def is_made(self, o: Op) -> bool:
-        """Is no wide operand a parameter of a region?"""
-        wide = [v for v in o.operands if _size(v) > self.most]
-        return all(self.structure.maker(v) is not None for v in wide)
+    def before(self, cut: _Cut) -> Iterable[_Cut]:
+        """What a part is made of."""
+        v, axis = cut
+        o = self.structure.maker(v)
+        return self.cuts(o, axis) if o is not None and self.fits(o) else ()
 
     def loops(self, region: Region, mine: set[Op]) -> list[_Loop]:
         """Roots that follow each other, up to what needs what they reduce or must not pass them."""
@@ -204,8 +218,8 @@ class _Miner:
 
     # ---- a loop
 
-    def write(self, loop: _Loop, n: int, b: Builder) -> None:
-        m = n // self.parts(n)
+    def write(self, loop: _Loop, parts: int, b: Builder) -> None:
+        m = shape_of(loop.roots[0].operands[0].type)[0] // parts
         b.loc = loop.roots[0].loc
         sums = [o for o in loop.roots if o.kind is tile.reduce]
         init = [
@@ -216,12 +230,12 @@ class _Miner:
         ]
 
         def body(inner: Builder, i: Value, carried: tuple[Value, ...]) -> Iterable[Value]:
-            part = _Part(self, inner, m, i)
+            part = _Part(self, inner, parts, i)
             for o in loop.loads:
-                part.get(o.result)
+                part.get(o.result, 0)
             after = dict(zip(sums, carried, strict=True))
             for o in loop.roots:
-                operands = [part.get(v) for v in o.operands]
+                operands = [part.get(v, 0) for v in o.operands]
                 with inner.at(o):
                     if o.kind is tile.store:
                         inner.append(o.with_(operands=tuple(operands)))
@@ -234,7 +248,7 @@ class _Miner:
             return after.values()
 
         hints = [o.result.hint for o in sums]
-        bounds = build.const(b, 0), build.const(b, n // m), build.const(b, 1)
+        bounds = build.const(b, 0), build.const(b, parts), build.const(b, 1)
         totals = build.for_(b, bounds, init, body, iv="part", hints=hints, unroll=1)
         for o, total in zip(sums, totals, strict=True):
             if _summed(o) == dtype_of(o.result.type):
@@ -257,34 +271,37 @@ _STORES = (tile.store, tile.atomic, tile.store_box)
 
 @dataclass(eq=False)
 class _Part:
-    """Writes the i-th part, of m elements, of wide tiles."""
+    """Writes the i-th part of tiles."""
 
     miner: _Miner
     b: Builder
-    m: int
+    parts: int
     i: Value
-    done: dict[Value, Value] = field(default_factory=dict)
+    done: dict[_Cut, Value] = field(default_factory=dict)
 
-    def get(self, v: Value) -> Value:
-        if _size(v) <= self.miner.most:
+    def get(self, v: Value, axis: int | None) -> Value:
+        """The part of v along an axis; v itself where nothing of it is cut."""
+        if axis is None or not shape_of(v.type):
             return v
-        if v not in self.done:
+        if (v, axis) not in self.done:
             o = self.miner.structure.maker(v)
             assert o is not None
-            operands = [self.get(x) for x in o.operands]
+            axes = operand_axes(o, axis)
+            operands = [self.get(x, a) for x, a in zip(o.operands, axes, strict=True)]
             with self.b.at(o):
-                self.done[v] = self.part(o, operands)
-        return self.done[v]
+                self.done[v, axis] = self.part(o, axis, operands)
+        return self.done[v, axis]
 
-    def part(self, o: Op, operands: list[Value]) -> Value:
-        b, hint = self.b, o.result.hint
+    def part(self, o: Op, axis: int, operands: list[Value]) -> Value:
+        b, hint, whole = self.b, o.result.hint, shape_of(o.result.type)
+        shape = tuple(n // self.parts if a == axis else n for a, n in enumerate(whole))
         if o.kind is tile.arange:
-            start = arith.mul(b, self.i, build.const(b, self.m))
+            (m,) = shape
+            start = arith.mul(b, self.i, build.const(b, m))
             start = arith.add(b, start, build.const(b, o.attrs["start"]))
-            local = tile.arange(b, start=0, end=self.m)
-            return arith.add(b, local, tile.splat(b, start, shape=(self.m,)), hint=hint)
-        if o.kind is tile.splat:
-            return tile.splat(b, *operands, shape=(self.m,), hint=hint)
-        result = Value(Tile((self.m,), elem_of(o.result.type)), hint)
-        b.append(o.with_(operands=tuple(operands), results=(result,), id=""))
+            local = tile.arange(b, start=0, end=m)
+            return arith.add(b, local, tile.splat(b, start, shape=shape), hint=hint)
+        attrs = {**o.attrs, "shape": shape} if "shape" in o.attrs else o.attrs
+        result = Value(Tile(shape, elem_of(o.result.type)), hint)
+        b.append(o.with_(operands=tuple(operands), attrs=attrs, results=(result,), id=""))
         return result
