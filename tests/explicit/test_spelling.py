@@ -82,7 +82,9 @@ class Machinery(Script):
         g_y = self.global_view(y_ptr, dtype=float32, shape=[n, 32])
         x = self.shared_tensor(dtype=float32, shape=[32, 32])
         full = self.mbarrier.alloc(128)
+        x_map = self.tma.map_alloc(dtype=float32, shape=[32, 32])
         with self.thread_group(0, 128):
+            self.tma.write_map(x_map, g_x)
             self.cp_async.load(g_x, x, offsets=[0, 0])
             self.cp_async.arrive(full)
             self.cp_async.wait_all()

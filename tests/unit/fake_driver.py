@@ -92,7 +92,7 @@ class FakeDriver:
     def share(self, device: int, pointer: int) -> tuple[bytes, int, int] | None:
         return self.shared.get(pointer)
 
-    def allocate(self, device: int, size: int) -> int:
+    def allocate(self, device: int, size: int, clear: bool = True) -> int:
         data = np.zeros(size, np.uint8)
         self.memory[data.ctypes.data] = data
         return int(data.ctypes.data)

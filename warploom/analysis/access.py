@@ -19,7 +19,7 @@ from warploom.analysis.lattice import power_of_two
 from warploom.analysis.structure import Structure, structure_of
 from warploom.ir import engines
 from warploom.ir.analysis import backward_slice, moved, passed_on, sources
-from warploom.ir.core import Effect, Func, Op, Value
+from warploom.ir.core import Effect, Family, Func, Op, Value
 from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import DType, Pointer, pointee_of, shape_of
 from warploom.layout.shared import Geometry, swizzle_for
@@ -29,6 +29,7 @@ BOX_ALIGNMENT = 16  # its unit of addresses, strides and rows
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
 # What points where its first operand does; an address that is computed from numbers is based on nothing.
 _COPIES = engines.COPIES_PIECES | {task.produce}  # they read global memory, and write shared memory
+_HARMLESS = (control.assume, control.device_assert, control.device_print)  # they order no accesses
 _OF_ONE_ARRAY = (arith.addptr, tile.make_view, arith.int_to_ptr, arith.ptr_to_int)
 
 
@@ -85,10 +86,11 @@ class Accesses:
         view = self.view(o)
         if view is None:
             return "its view is not made in this function"
-        if o.loads and o in self.aliased:
-            return "the kernel may store what it reads, and an engine sees no ordinary stores"
         if not all(self.invariant(v) for v in view.operands):
-            return "its base, extents or strides are not known at launch"
+            if (why := self._why_no_own_map(o, view)) is not None:
+                return why
+        elif o.loads and o in self.aliased:
+            return "the kernel may store what it reads, and an engine sees no ordinary stores"
         inner = self.inner_axis(view, len(shape))
         if inner is None:
             return "no axis has a stride of exactly one element"
@@ -124,6 +126,23 @@ class Accesses:
                     f"its box is {n} wide on axis {axis}, TMA's limit is {limit}, and {n} is made of "
                     f"whole boxes of {box[axis]} at most"
                 )
+        return None
+
+    def _why_no_own_map(self, o: Op, view: Op) -> str | None:
+        """Why the kernel can't write the descriptor for boxes of a view that the launch doesn't know; None
+        where it can: for loads of a uniform kernel, whose copies by the descriptor before are all over."""
+        why = "its base, extents or strides are not known at launch"
+        if not o.loads or o not in self.aliased or not view.attrs.get("promised"):
+            return why
+        if self.func.attrs.get("programs"):
+            return f"{why}, and CTAs share programs"
+        if not self.target.writes_maps:
+            return f"{why}, and kernels for {self.target.name} write no descriptors"
+        loop = self.unwritten_loop(o)
+        if loop is None:
+            return "the kernel may store what it reads, and an engine sees no ordinary stores"
+        if loop in self.structure.loops(view):
+            return f"{why}, and change while copies are on their way"
         return None
 
     def tma_box(self, o: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -220,6 +239,22 @@ class Accesses:
                 found.add(o)
         return frozenset(found)
 
+    def unwritten_loop(self, o: Op) -> Op | None:
+        """The innermost loop around a load, where nothing in it may write what the load reads, or orders
+        memory: the load may move ahead within each run of that loop, whatever stands around it.  None where
+        there is no loop, or something does."""
+        loop = next(iter(self.structure.loops(o)), None)
+        return loop if loop is not None and self.leaves(o, loop) else None
+
+    def leaves(self, o: Op, loop: Op) -> bool:
+        """Does a loop leave alone what load o reads?"""
+        base = None if self.func.attrs.get("overlap") else self.base_of(o)
+        return not o.attrs.get("volatile") and not any(
+            orders_memory(x)
+            or (writes_memory(x) and (base is None or self.base_of(x) in (base, None)))
+            for x in loop.all_ops
+        )
+
     @cached_property
     def first_workspace(self) -> int:
         """The place of the first parameter that is memory of the kernel's own, or of one after the last."""
@@ -289,6 +324,14 @@ def _touches(o: Op) -> bool:
 def writes_memory(o: Op) -> bool:
     """Does an op write global memory, perhaps after it has read it?"""
     return o.accesses and Effect.WRITE in o.kind.effect
+
+
+def orders_memory(o: Op) -> bool:
+    """May op o by itself order memory, so that no load passes it?"""
+    if o.kind is tile.atomic:
+        return bool(o.attrs.get("sem", "relaxed") != "relaxed")
+    ours = o.kind.family is Family.CHANNEL or o.kind in _HARMLESS
+    return Effect.SYNC in o.kind.effect and not ours
 
 
 def only_reads(o: Op) -> bool:

@@ -17,30 +17,10 @@ from __future__ import annotations
 from functools import partial
 from itertools import takewhile
 
-from warploom.analysis.access import Accesses, only_reads, writes_memory
-from warploom.ir.core import Effect, Family, Op
-from warploom.ir.ops import control, tile
+from warploom.analysis.access import Accesses, only_reads
+from warploom.ir.core import Op
+from warploom.ir.ops import tile
 from warploom.ir.types import Tile
-
-_HARMLESS = (control.assume, control.device_assert, control.device_print)  # they order no accesses
-
-
-def unwritten_loop(accesses: Accesses, o: Op) -> Op | None:
-    """The innermost loop around a load, where nothing in it may write what the load reads, or orders
-    memory: the load may move ahead within each run of that loop, whatever stands around it.  None where
-    there is no loop, or something does."""
-    loop = next(iter(accesses.structure.loops(o)), None)
-    return loop if loop is not None and _leaves(accesses, o, loop) else None
-
-
-def _leaves(accesses: Accesses, o: Op, loop: Op) -> bool:
-    """Does a loop leave alone what load o reads?"""
-    base = None if accesses.func.attrs.get("overlap") else accesses.base_of(o)
-    return not o.attrs.get("volatile") and not any(
-        orders_memory(x)
-        or (writes_memory(x) and (base is None or accesses.base_of(x) in (base, None)))
-        for x in loop.all_ops
-    )
 
 
 def ordered(accesses: Accesses) -> set[Op]:
@@ -51,7 +31,7 @@ def ordered(accesses: Accesses) -> set[Op]:
     found = set()
     for o in accesses.aliased | overwriting(accesses):
         around = accesses.structure.loops(o) if only_reads(o) else ()
-        outer = list(takewhile(partial(_leaves, accesses, o), around))
+        outer = list(takewhile(partial(accesses.leaves, o), around))
         if not accesses.in_workspace(o):
             found.add(outer[-1] if outer else o)
     return found
@@ -96,11 +76,3 @@ def announcing(accesses: Accesses) -> set[Op]:
         if any(place[s] < place[o] or around & set(accesses.structure.loops(s)) for s in stores):
             found.add(o)
     return found
-
-
-def orders_memory(o: Op) -> bool:
-    """May op o by itself order memory, so that no load passes it?"""
-    if o.kind is tile.atomic:
-        return bool(o.attrs.get("sem", "relaxed") != "relaxed")
-    ours = o.kind.family is Family.CHANNEL or o.kind in _HARMLESS
-    return Effect.SYNC in o.kind.effect and not ours

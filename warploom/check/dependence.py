@@ -53,6 +53,7 @@ class Source(enum.Flag):
 _PLACES = frozenset(
     (
         tma.tensor_map,
+        tma.map_alloc,
         smem.shared_alloc,
         mbarrier.mbarrier_alloc,
         smem.shared_slot,

@@ -13,7 +13,7 @@ from warploom.ir import engines
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile, unaligned
 from warploom.sim.global_order import SEVERAL
-from warploom.sim.memory import ViewValue
+from warploom.sim.memory import MapCell, ViewValue
 from warploom.sim.steps_async import whole_units
 
 Column: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -39,6 +39,8 @@ def words_of(o: Op, values: Sequence[Any]) -> Column:
     if any(at[v] is None for v in place_of(o)):
         raise Unknown(f"the place of {o.kind.name}")
     place = at[o.operands[0]]
+    if isinstance(place, MapCell):
+        place = place.view
     if isinstance(place, ViewValue):
         thick, _, _, offsets = box_of(o)
         if o.kind in engines.STORES_BOXES:

@@ -99,6 +99,7 @@ class Emitter(Text):
         self.program = host.Program(func.params, self.definitions)
         self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
         self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps
+        self.templates: dict[Value, str] = {}  # what map_write copies, by its descriptor
         self.constants: dict[Value, int | float | bool] = {}
         self.steps: dict[Value, Any] = {}  # what lower_arith.steps_of found
         self.made: dict[str, str] = {}  # generated instructions: name -> definition
@@ -324,9 +325,10 @@ class Emitter(Text):
     def electing(self, o: Op) -> str:
         """The condition that only the elected thread of the replica passes.
 
-        In a task that is one elect, and where boxes are copied, elect.sync names it: ptxas knows that it is
-        one, and writes no loop over threads that might each have a box of their own.  Elsewhere it is
-        thread 0, as who waits for groups has to be who closed them.
+        In a task that is one elect, and where boxes are copied (by descriptors that the same thread may have
+        written), elect.sync names it: ptxas knows that it is one, and writes no loop over threads that might
+        each have a box of their own.  Elsewhere it is thread 0, as who waits for groups has to be who closed
+        them.
         """
         assert self.frame is not None
         if self.sole_elect is o or copies_boxes(o):

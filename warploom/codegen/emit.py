@@ -14,7 +14,7 @@ from warploom.codegen import host
 from warploom.codegen.context import Address, Emitter, TaskFrame
 from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_casts import paren
-from warploom.codegen.lower_tma import instruction_box
+from warploom.codegen.lower_tma import OWN_MAP_BYTES, instruction_box
 from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
 from warploom.codegen.text import INDENT, Line, identifier, is_used, upper
@@ -100,6 +100,7 @@ class _Kernel(Emitter):
                 )
                 self.env[o.result] = name
                 self.maps.append(name)
+        params += self._own_maps()
         for o in walk(self.func.body):
             if o.kind is arith.fast_div and o in self.needed:
                 divisor = self.program.expression(o.operands[1])
@@ -116,6 +117,23 @@ class _Kernel(Emitter):
             else:
                 raise InternalError(f"codegen: a kernel parameter of type {v.type}")
         return tuple(params)
+
+    def _own_maps(self) -> list[host.Param]:
+        """The descriptors that the kernel writes: what it copies, and memory for them."""
+        own = [o for o in self.func.body.ops if o.kind is tma.map_alloc and o in self.needed]
+        if not own:
+            return []
+        params: list[host.Param] = []
+        memory = self.name("own_maps")
+        for i, o in enumerate(own):
+            box, order = instruction_box(o.result.typed(TensorMap), self.target.box_limit)
+            name, at = self.name(o.result.hint, "map"), f"own_map({memory}, {len(own)}, {i})"
+            template = host.map_template(f"{name}_like", o, [box[a] for a in order])
+            params.append(template)
+            self.line(f"TensorMap* const {name} = {at};")
+            self.env[o.result] = f"*{name}"
+            self.templates[o.result] = template.name
+        return [*params, host.OwnMapsParam(memory, OWN_MAP_BYTES * len(own))]
 
     def _shared_memory(self) -> None:
         """Names and addresses of allocations and barriers; nothing but constants is emitted."""
@@ -350,6 +368,8 @@ def _declaration(p: host.Param, func: Func) -> str:
     match p:
         case host.TensorMapParam():
             return f"const __grid_constant__ TensorMap {p.name}"
+        case host.OwnMapsParam():
+            return f"u8* {p.name}"
         case host.DividerParam():
             return f"u64 {p.name}"
     return f"{c_type(elem_of(func.params[p.arg].type))} {p.name}"

@@ -60,6 +60,15 @@ class TensorMapParam:
 
 
 @dataclass(frozen=True)
+class OwnMapsParam:
+    """Kernel parameter: memory for the descriptors that the kernel writes, so many `bytes` a CTA."""
+
+    name: str
+    bytes: int
+    kind: str = "own_maps"
+
+
+@dataclass(frozen=True)
 class DividerParam:
     """Kernel parameter: how to divide by `divisor`, as a u64: a multiplier of 32 bits, above it a shift.
 
@@ -73,7 +82,7 @@ class DividerParam:
     kind: str = "divider"
 
 
-Param: TypeAlias = PointerParam | ScalarParam | TensorMapParam | DividerParam
+Param: TypeAlias = PointerParam | ScalarParam | TensorMapParam | OwnMapsParam | DividerParam
 
 
 def tensor_map_param(
@@ -89,25 +98,47 @@ def tensor_map_param(
         raise InternalError("codegen: the view of a tensor_map must come from make_view")
     base, *sizes = view.operands
     rank = len(sizes) // 2
-    dtype = o.operands[0].type.dtype  # type: ignore[attr-defined]
     kind = o.result.typed(TensorMap)
-    order = (*(kind.axes[a] for a in order), *reversed(kind.thin))
-    box = (*box, *(1,) * len(kind.thin))
-    extents = tuple(program.expression(sizes[a]) for a in order)
+    axes = map_axes(kind, order)
+    extents = tuple(program.expression(sizes[a]) for a in axes)
     strides = tuple(
-        ("mul", "i64", program.expression(sizes[rank + a]), ("const", dtype.bytes))
-        for a in order[1:]
+        ("mul", "i64", program.expression(sizes[rank + a]), ("const", kind.dtype.bytes))
+        for a in axes[1:]
     )
-    swizzle = o.attrs["swizzle"]
+    return _map_param(name, o, program.expression(base), extents, strides, box)
+
+
+def map_axes(kind: TensorMap, order: Sequence[int]) -> tuple[int, ...]:
+    """The axes of the view, innermost dimension of the descriptor first.  order: likewise, of the tile."""
+    return (*(kind.axes[a] for a in order), *reversed(kind.thin))
+
+
+def map_template(name: str, o: Op, box: Sequence[int]) -> TensorMapParam:
+    """The parameter that a kernel copies where it writes the descriptor that map_alloc op o declares: it puts
+    in the base, extents and strides, which are made up here."""
+    size = o.result.typed(TensorMap).dtype.bytes
+    sides = (*box, *(1,) * len(o.result.typed(TensorMap).thin))
+    strides, row = [], -(-box[0] * size // 16) * 16
+    for n in sides[1:]:
+        strides.append(("const", row))
+        row *= n
+    extents = tuple(("const", n) for n in sides)
+    return _map_param(name, o, ("const", 0), extents, tuple(strides), box)
+
+
+def _map_param(
+    name: str,
+    o: Op,
+    base: Expr,
+    extents: tuple[Expr, ...],
+    strides: tuple[Expr, ...],
+    box: Sequence[int],
+) -> TensorMapParam:
+    kind = o.result.typed(TensorMap)
+    sides = (*box, *(1,) * len(kind.thin))
+    fetched = o.attrs.get("promote", 256)
     return TensorMapParam(
-        name,
-        program.expression(base),
-        extents,
-        strides,
-        tuple(box),
-        swizzle,
-        dtype.name,
-        o.attrs.get("promote", 256),
+        name, base, extents, strides, sides, kind.swizzle, kind.dtype.name, fetched
     )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 
-from warploom.codegen import ptx
-from warploom.codegen.context import Emitter, Lowering
+from warploom.codegen import host, ptx
+from warploom.codegen.context import Emitter, Lowering, ViewRef
 from warploom.codegen.lower_barriers import barrier
 from warploom.codegen.lower_shared import declared, geometry, plain
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import tma
 from warploom.ir.types import Shared, TensorMap
 from warploom.layout.shared import byte_offset
+
+OWN_MAP_BYTES = 256  # memory for a descriptor that the kernel writes: 128 bytes, and 16 zeros
 
 
 def instruction_box(t: TensorMap, limit: int = 256) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -46,6 +48,20 @@ def _plus(text: str, n: int) -> str:
     return str(int(text) + n) if text.isdigit() else f"{text} + {n}"
 
 
+def _map_write(e: Emitter, o: Op) -> None:
+    m, v = o.operands
+    t, ref = m.typed(TensorMap), e.env[v]
+    assert isinstance(ref, ViewRef)
+    base, *sizes = ref.op.operands
+    name, e.made[name] = ptx.write_map(t.rank)
+    _, order = instruction_box(t, e.target.box_limit)
+    axes = host.map_axes(t, order)
+    extents = [e.scalar(sizes[a]) for a in axes]
+    strides = [f"{e.scalar(sizes[t.rank + a])} * {t.dtype.bytes}" for a in axes[1:]]
+    numbers = ", ".join([*extents, *strides])
+    e.line(f"{name}({e.env[m].removeprefix('*')}, {e.templates[m]}, {e.scalar(base)}, {numbers});")
+
+
 def _tma_load(e: Emitter, o: Op) -> None:
     m, dst, _, _, *offsets = o.operands
     assert isinstance(m.type, TensorMap)
@@ -75,6 +91,8 @@ def _tma_store_wait(e: Emitter, o: Op) -> None:
 
 LOWER: dict[OpKind, Lowering] = {
     tma.tensor_map: declared,
+    tma.map_alloc: declared,
+    tma.map_write: _map_write,
     tma.tma_load: _tma_load,
     tma.tma_store: _tma_store,
     tma.tma_store_commit: plain("tma_commit();"),

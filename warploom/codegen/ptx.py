@@ -316,6 +316,45 @@ def tma_store(rank: int, reduce: str | None = None, hinted: bool = False) -> tup
     )
 
 
+def write_map(rank: int) -> tuple[str, str]:
+    """(name, device function) that writes a TMA descriptor in global memory: (map, what to copy, base,
+    extents innermost first, strides of all but the first in bytes).  The executing thread then copies by it.
+
+    Extents beyond 32 bits are beyond coordinates, too.  Where one is 0, one element is in bounds: a zero."""
+    name, axes = f"write_map_{rank}d", range(rank)
+    extents = [f"n{i}" for i in axes]
+    strides = [f"s{i}" for i in axes[1:]]
+    declared = ", ".join(f"i64 {x}" for x in (*extents, *strides))
+
+    def replace(field: str, value: str, bits: int, axis: str = "") -> str:
+        text = f"tensormap.replace.tile.{field}.global.b1024.b{bits} [%0], {axis}%1;"
+        kind = "l" if bits == 64 else "r"
+        return f'  asm volatile("{text}" :: "l"(map), "{kind}"({value}) : "memory");'
+
+    lines = [
+        f"DEV void {name}(TensorMap* map, const TensorMap& like, const void* base, {declared}) {{",
+        "  *map = like;",
+        f"  if ({' || '.join(f'{x} < 1' for x in extents)}) {{",
+        "    u64* zeros = (u64*)(map + 1);",
+        "    zeros[0] = zeros[1] = 0;",
+        '    asm volatile("fence.proxy.async.global;" ::: "memory");',
+        "    base = zeros;",
+        f"    {' = '.join(extents)} = 1;",
+        *([f"    {' = '.join(strides)} = 16;"] if strides else []),
+        "  }",
+        replace("global_address", "base", 64),
+        *(
+            replace("global_dim", f"(u32)min({x}, 0xffffffffll)", 32, f"{i}, ")
+            for i, x in enumerate(extents)
+        ),
+        *(replace("global_stride", x, 64, f"{i}, ") for i, x in enumerate(strides)),
+        '  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");',
+        '  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");',
+        "}",
+    ]
+    return name, "\n".join(lines)
+
+
 def _coordinates(rank: int, first: int) -> tuple[str, str, str]:
     at = braces([f"%{first + i}" for i in range(rank)])
     declared = ", ".join(f"int c{i}" for i in range(rank))

@@ -12,10 +12,27 @@ from warploom.ir.types import TensorMap, Tile
 def _options(s: Statements, o: Op) -> list[str]:
     """Keyword arguments of a copy: which axes of the view are the slot's, what the L2 fetches and keeps."""
     m = o.operands[0]
+    if s.flow.made[m].kind is tma.map_alloc:
+        return keywords(o, "cache_policy")
     t = m.typed(TensorMap)
     leading = t.thin == tuple(range(len(t.thin)))
     dims = [] if leading else [f"dims={list(t.axes)}"]
     return [*dims, *keywords(s.flow.made[m], "promote"), *keywords(o, "cache_policy")]
+
+
+@statement(tma.map_alloc, says="name rank dtype box inner swizzle promote thin")
+def _map_alloc(s: Statements, o: Op) -> str:
+    a, t = o.attrs, o.result.typed(TensorMap)
+    parts = [f"dtype={s.dtype(a['dtype'])}", f"shape={list(a['box'])}"]
+    parts += [f"inner={a['inner']}", f"swizzle={a['swizzle']}"]
+    parts += [f"rank={a['rank']}"] if t.thin else []
+    parts += [] if t.thin == tuple(range(len(t.thin))) else [f"dims={list(t.axes)}"]
+    return f"{s.name(o.result)} = {call('tma.map_alloc', *parts, *keywords(o, 'promote'))}"
+
+
+@statement(tma.map_write)
+def _map_write(s: Statements, o: Op) -> str:
+    return call("tma.write_map", *map(s.text, o.operands))
 
 
 @statement(tma.tma_load, says="multicast cache_policy")

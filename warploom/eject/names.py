@@ -126,7 +126,7 @@ class Namer:
 
     def _name(self, v: Value, o: Op, taken: set[str]) -> None:
         leader = self.flow.find(v)
-        nameless = v in self.flow.folded or o in self.flow.late or isinstance(v.type, TensorMap)
+        nameless = v in self.flow.folded or o in self.flow.late or o.kind is tma.tensor_map
         if nameless or leader in self.names:
             return
         holds = "tile" if isinstance(leader.type, Tile | InFlight) else str(leader.type)
@@ -197,8 +197,11 @@ class Namer:
         view, first = u.operands[0], u.kind.fixed
         if at < first or not isinstance(view.type, View | TensorMap):
             return None
-        while not isinstance(view.type, View):
-            view = self.flow.made[view].operands[0]
+        if isinstance(view.type, TensorMap):
+            described = self.flow.made[view].operands
+            if not described:  # map_alloc
+                return None
+            view = described[0]
         base = view_name(self.flow, self.flow.made[view])
         axis, rank = at - first, len(u.operands) - first
         part = ("row", "col")[axis - (rank - 2)] if rank >= 2 and axis >= rank - 2 else f"at{axis}"
@@ -273,7 +276,7 @@ def _filled_from(flow: Flow, o: Op) -> Iterator[str]:
                 pending.append(u.result)
             source = None
             if u.kind is tma.tma_load and u.operands[1] is v:
-                source = flow.made[u.operands[0]].operands[0]
+                source = next(iter(flow.made[u.operands[0]].operands), None)
             elif u.kind is smem.cp_async and u.operands[1] is v:
                 source = u.operands[0] if isinstance(u.operands[0].type, View) else None
             elif u.kind is smem.shared_store and u.operands[1] in flow.made:

@@ -111,7 +111,7 @@ def _scatter(s: Statements, o: Op) -> str:
 # ---- declarations
 
 
-@statement(tile.make_view, says="divisible")
+@statement(tile.make_view, says="divisible promised")
 def _view(s: Statements, o: Op) -> str:
     base, *numbers = o.operands
     rank = len(numbers) // 2

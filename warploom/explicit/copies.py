@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warploom.explicit.clusters import mask_of
-from warploom.explicit.handles import GlobalView
+from warploom.explicit.handles import GlobalView, OwnMap
 from warploom.explicit.operands import (
     axes_of,
     barrier_of,
@@ -13,23 +13,29 @@ from warploom.explicit.operands import (
     index_of,
     known_int,
     lie_along,
+    need_tma,
     not_yet,
     one_thread,
+    own_map_of,
     policy_of,
+    program,
     shared_of,
     tensor_map,
     view_of,
     whole_group,
 )
+from warploom.explicit.program import SharedChoice, shared_shape
 from warploom.explicit.tensors import Tensors
 from warploom.frontend.coerce import (
     Operand,
     current,
     describe,
     static_bool,
+    static_dtype,
     static_int,
     static_ints,
 )
+from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
 from warploom.frontend.language.memory import mask_for
 from warploom.frontend.refuse import refuse
@@ -42,9 +48,58 @@ class Tma:
     """self.tma: copies of boxes by the TMA unit.  One elected thread of the group issues each."""
 
     @builtin
+    def map_alloc(
+        self,
+        dtype: Any,
+        shape: Any,
+        inner: Any = None,
+        swizzle: Any = None,
+        rank: Any = None,
+        dims: Any = None,
+        promote: Any = 256,
+    ) -> OwnMap:
+        """Memory of the CTA's own for a tensor map that the kernel writes, of a view which the launch doesn't
+        know; copies take it for their view.  shape: of the slots; inner: their axis that is adjacent in
+        memory, by default the last; swizzle: as of shared tensors of this shape, by default.
+        rank: axes of the views, by default as many; dims: which of these are the slots', by default the last.
+        promote: bytes that the L2 fetches together along a row."""
+        p, emitter = program(), current()
+        box, d = shapes.positive_shape(shape, "shape"), static_dtype(dtype, "dtype")
+        at = len(box) - 1 if inner is None else static_int(inner, "inner")
+        lies = shared_shape(box, d, SharedChoice(0, at))[3]
+        axes = len(box) if rank is None else static_int(rank, "rank")
+        thick = axes_of(dims, axes, len(box))
+        if thick is None:
+            refuse(
+                "tma-dims", f"{len(box)} of {axes} axes by dims {dims}", "name the axes in order"
+            )
+        attrs: dict[str, Any] = {
+            "name": p.unique(p.target or "map"),
+            "rank": axes,
+            "dtype": d,
+            "box": box,
+            "inner": at,
+            "swizzle": lies if swizzle is None else static_int(swizzle, "swizzle"),
+        }
+        thin = tuple(a for a in range(axes) if a not in thick)
+        if thin != tuple(range(len(thin))):
+            attrs["thin"] = thin
+        if (fetched := static_int(promote, "promote")) != 256:
+            attrs["promote"] = fetched
+        return OwnMap(p.declare(tma.map_alloc, (), emitter.loc, p.target or "map", **attrs))
+
+    @builtin
+    def write_map(self, dst: OwnMap, view: GlobalView) -> None:
+        """Makes dst the tensor map of a view, for copies that the elected thread asks for from now on.  Those
+        by the map before are over.  Its base and strides are whole 16 bytes, strides are positive."""
+        need_tma(view_of(view))
+        m = own_map_of(dst)
+        one_thread(lambda: current().emit(tma.map_write, m, view.view))
+
+    @builtin
     def global_to_shared(
         self,
-        src: GlobalView,
+        src: GlobalView | OwnMap,
         dst: Any,
         offsets: Any,
         mbarrier: Any,
@@ -92,7 +147,9 @@ class Tma:
         int32, uint32, uint64), 'min' or 'max' (16-bit floats, 32- and 64-bit integers), 'and', 'or' or
         'xor' (those integers), 'inc' or 'dec' (uint32)."""
         s = shared_of(src)
-        m = tensor_map(dst, s, dims, promote)
+        m = tensor_map(
+            view_of(dst), s, dims, promote
+        )  # no map of the kernel's: another thread stores
         emitter = current()
         at = box_offsets(offsets, dst)
         how = policy_of(cache_policy)

@@ -44,6 +44,13 @@ class GlobalView:
 
 
 @dataclass(frozen=True)
+class OwnMap:
+    """self.tma.map_alloc: a tensor map that the kernel writes."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
 class NarrowView(GlobalView):
     """A view of elements of fewer than 8 bits, packed in the bytes that `pointer` (and `view`) points at."""
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, NoReturn, TypeGuard, cast
 
 from warploom.errors import CompileError, Note
-from warploom.explicit.handles import Barrier, GlobalView, NarrowView
+from warploom.explicit.handles import Barrier, GlobalView, NarrowView, OwnMap
 from warploom.explicit.program import Program, ScriptEmitter, Threads
 from warploom.frontend.coerce import (
     Const,
@@ -190,13 +190,22 @@ def axes_of(dims: Any, rank: int, thick: int) -> tuple[int, ...] | None:
     return axes if inside else None
 
 
-def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
+def own_map_of(x: Any) -> Value:
+    """A tensor map that the kernel writes; refuses (`not-a-map`) anything else."""
+    if not isinstance(x, OwnMap):
+        refuse("not-a-map", f"expected a tensor map, found {describe(x)}", "use self.tma.map_alloc")
+    return x.value
+
+
+def box_offsets(offsets: Any, view: GlobalView | OwnMap) -> list[Value]:
     """Where a box begins, in elements, as i32: one offset for each axis of the view (else `offset-count`)."""
     at = offsets if isinstance(offsets, tuple) else (offsets,)
-    if len(at) != len(view_of(view).shape):
+    is_own = isinstance(view, OwnMap)
+    rank = own_map_of(view).typed(TensorMap).rank if is_own else len(view_of(view).shape)
+    if len(at) != rank:
         refuse(
             "offset-count",
-            f"{len(at)} offsets for a view of {len(view.shape)} axes",
+            f"{len(at)} offsets for a view of {rank} axes",
             "give one offset for each axis of the view",
         )
     return [index_of(x) for x in at]
@@ -216,11 +225,14 @@ def lie_along(s: Value, inner: int, because: str) -> None:
     p.choose_inner(s, inner, because, current().loc)
 
 
-def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
+def tensor_map(view: GlobalView | OwnMap, s: Value, dims: Any, promote: Any) -> Value:
     """The tensor map that moves boxes of a slot's shape between a view and shared memory.
 
     dims: which axes of the view, in order, are the slot's (None: the last).  promote: bytes that the L2
     fetches together.  Refuses what TMA can't do (`tma-view`, `view-rank`, `tma-dims`, `layout-conflict`)."""
+    if isinstance(view, OwnMap):
+        lie_along(s, view.value.typed(TensorMap).inner, "the tensor map moves rows that lie so")
+        return view.value
     p, emitter = program(), current()
     need_tma(view_of(view))
     t = s.typed(Shared)

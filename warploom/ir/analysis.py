@@ -80,7 +80,7 @@ def first_meeting(ops: Iterable[Op]) -> Op | None:
 
 def touches_global(o: Op) -> bool:
     """Does it read or write global memory, itself or by an engine?"""
-    return o.accesses or o.kind in (tma.tma_load, tma.tma_store, smem.cp_async)
+    return o.accesses or o.kind in (tma.tma_load, tma.tma_store, tma.map_write, smem.cp_async)
 
 
 def reaches_peers(func: Func) -> bool:

@@ -58,6 +58,7 @@ def _lacks(target: Target) -> dict[OpKind, str]:
     """Kind -> what is missing for it; only of the kinds for which something is."""
     boxes = "" if target.box_limit else "no engine that moves boxes"
     pieces = "" if target.pieces else "no engine that copies beside the threads"
+    own_maps = "" if target.writes_maps else "no engine whose descriptors kernels write"
     completed = "" if target.sync.barriers == "mbarrier" else "no barriers that engines complete"
     named = "" if target.sync.named_barriers else "no named barriers"
     product = "" if target.unit_of("wgmma") else "no such matrix unit"
@@ -65,6 +66,7 @@ def _lacks(target: Target) -> dict[OpKind, str]:
     found = {
         **dict.fromkeys((tma.tensor_map, tma.tma_store, tma.tma_store_commit), boxes),
         tma.tma_store_wait: boxes,
+        **dict.fromkeys((tma.map_alloc, tma.map_write), own_maps),
         tma.tma_load: boxes or completed,
         **dict.fromkeys((smem.cp_async, smem.cp_async_commit, smem.cp_async_wait), pieces),
         mbarrier.cp_async_arrive: pieces or completed,

@@ -48,7 +48,8 @@ BRINGS = COPIES_BOXES | {*_PROTOCOL, smem.shared_store, smem.fence_async, task.e
 
 
 def copies_boxes(o: Op) -> bool:
-    """Does an op copy boxes, and do nothing by groups, which are a thread's own?"""
+    """Does an op copy boxes, or write the descriptors for that, and do nothing by groups, which are a
+    thread's own?"""
     kinds = {x.kind for x in o.all_ops}
     by_group = ISSUED.keys() | CLOSED.keys() | WAITED.keys()
-    return not kinds.isdisjoint(COPIES_BOXES) and kinds.isdisjoint(by_group)
+    return not kinds.isdisjoint(COPIES_BOXES | {tma.map_write}) and kinds.isdisjoint(by_group)

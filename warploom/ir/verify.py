@@ -168,7 +168,7 @@ def _crosses_by_channels(func: Func, _: Target) -> Iterator[Violation]:
 
 # ---- WARP and PLACED
 
-_DECLARATIONS = (tma.tensor_map, smem.shared_alloc, mbarrier.mbarrier_alloc)
+_DECLARATIONS = (tma.tensor_map, tma.map_alloc, smem.shared_alloc, mbarrier.mbarrier_alloc)
 _WHO = (tile.program_id, cluster.cta_rank, cluster.cta_id)
 _USER_CHECKS = (control.assume, control.device_assert, control.device_print, control.printf)
 _AT_ENTRY = (*_USER_CHECKS, grid_wait, grid_release)
@@ -236,7 +236,7 @@ def _launch_invariant(func: Func, _: Target) -> Iterator[Violation]:
 def _names(func: Func, _: Target) -> Iterator[Violation]:
     seen: set[str] = set()
     for o in func.body.ops:
-        if o.kind in (smem.shared_alloc, mbarrier.mbarrier_alloc):
+        if o.kind in (smem.shared_alloc, mbarrier.mbarrier_alloc, tma.map_alloc):
             if o.attrs["name"] in seen:
                 yield Violation(o, f"{o.attrs['name']} names two allocations")
             seen.add(o.attrs["name"])
@@ -249,6 +249,10 @@ def _elected(func: Func, _: Target) -> Iterator[Violation]:
             for o in ops:
                 if kind.runs is (Runs.ALL if o in elected else Runs.ONE):
                     yield Violation(o, f"{kind.name} is run by {kind.runs.value}")
+    own = {o.result for o in _all(func, tma.map_alloc)}
+    for o in _all(func, tma.tma_store):
+        if o.operands[0] in own:  # who waits for groups is not who writes maps (Emitter.electing)
+            yield Violation(o, "no copy to global memory is by a descriptor that the kernel writes")
     for o in elected:
         if any(isinstance(v.type, (Tile, InFlight)) for v in (*o.operands, *o.results)):
             yield Violation(o, "inside elect there is one thread, and no tile")

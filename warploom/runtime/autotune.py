@@ -41,7 +41,7 @@ from warploom.runtime.race import (
 from warploom.runtime.seen import SeenCalls
 from warploom.runtime.snapshot import snapshot
 from warploom.runtime.worker import Worker
-from warploom.runtime.workspace import LastWaveLaunch
+from warploom.runtime.workspace import OwnMemoryLaunch
 
 
 class Decorated(Launched):
@@ -141,7 +141,7 @@ class Autotuner(Decorated):
     ) -> None:
         """Raises LaunchError where the kernel is not made for a grid; any is a user's own to choose."""
 
-    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared | LastWaveLaunch:
+    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared | OwnMemoryLaunch:
         """As JITFunction.prepare, with the fastest config."""
         config = self.choose(grid, args, kwargs)
         self.prepare_arguments(config, args, kwargs)
@@ -400,7 +400,7 @@ class Heuristics(Decorated):
         step_aside()
         return self.fn.launch(grid, *args, **self._computed(args, kwargs))
 
-    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared | LastWaveLaunch:
+    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared | OwnMemoryLaunch:
         """As JITFunction.prepare."""
         return self.kernel.prepare(*args, grid=grid, **self.resolve(args, kwargs))
 

@@ -119,7 +119,9 @@ class CompiledKernel(Introspection):
             **options,
         )
         if self.plan.programs and not algebra:
-            check_left_clean(fields, self.plan.workspaces)
+            from warploom.runtime.signature import workspaces_of
+
+            check_left_clean(fields, workspaces_of(self.placed))
         return report
 
     @overload

@@ -34,7 +34,7 @@ from warploom.runtime.variants import (
     changed,
     variants_for,
 )
-from warploom.runtime.workspace import LastWaveLaunch
+from warploom.runtime.workspace import OwnMemoryLaunch
 
 Start = Callable[..., None]
 # What reading arguments raises that only binding can read, or that are unlike those of any launch before.
@@ -104,7 +104,7 @@ class FixedLauncher:
         self.kernel = kernel
         self._variants = Compilations()
         # Of arguments that are not read by the functions written here.
-        self._seen: SeenCalls[Prepared | LastWaveLaunch] = SeenCalls()
+        self._seen: SeenCalls[Prepared | OwnMemoryLaunch] = SeenCalls()
         # By device and integers of a launch; and by device, dtypes of arrays, and integers.
         self._known: dict[Any, Start] = {}
         self._starts: dict[tuple[CompiledKernel, int], Start] = {}
@@ -203,7 +203,7 @@ class FixedLauncher:
         prepared.start(grid, stream)
         return self.kernel
 
-    def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | LastWaveLaunch | None:
+    def _prepare(self, grid: Any, args: Sequence[Any]) -> Prepared | OwnMemoryLaunch | None:
         """A launch with its parameters in place; None where it has been interpreted."""
         sizes, fields = grid_sizes(grid), self._fields(args)
         has_arrays = any(f.array is not None for f in fields)

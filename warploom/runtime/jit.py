@@ -50,14 +50,14 @@ from warploom.runtime.variants import (
     kind_of_grid,
     variants_for,
 )
-from warploom.runtime.workspace import LastWaveLaunch
+from warploom.runtime.workspace import OwnMemoryLaunch
 from warploom.schedule.model import Launch
 from warploom.target import DEFAULT, Target, for_device, named, supported
 
 KNOWN_KEPT = 4096  # kinds of calls whose variants one kernel remembers
 
 # What the fast road finds: a launch, its kernel, and whether what was translated still holds.
-Hit = tuple[Prepared | LastWaveLaunch, CompiledKernel, Callable[[], bool]]
+Hit = tuple[Prepared | OwnMemoryLaunch, CompiledKernel, Callable[[], bool]]
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class JITFunction(KernelNames, Launched):
 
     def _seen_variant(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]
-    ) -> tuple[CompiledKernel, Prepared | LastWaveLaunch] | None:
+    ) -> tuple[CompiledKernel, Prepared | OwnMemoryLaunch] | None:
         made = self._usual(args, kwargs)
         if made is None:
             return None
@@ -277,7 +277,7 @@ class JITFunction(KernelNames, Launched):
         return grid_sizes(_grid_of(grid, self.meta(args, kwargs)) if callable(grid) else grid)
 
     @user_facing
-    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared | LastWaveLaunch:
+    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared | OwnMemoryLaunch:
         """A launch with everything in place: call the result to launch on the current stream.
 
         It holds addresses, not arrays: keep the arrays alive.  Raises LaunchError on host arrays.
@@ -293,7 +293,7 @@ class JITFunction(KernelNames, Launched):
 
     def _prepare(
         self, call: Call, sizes: tuple[int, int, int]
-    ) -> tuple[list[tuple[Changes, CompiledKernel]], Prepared | LastWaveLaunch]:
+    ) -> tuple[list[tuple[Changes, CompiledKernel]], Prepared | OwnMemoryLaunch]:
         device = self.device_of(call)
         taken = self._variants_for(call, target_of(device).name, device, sizes)
         return taken, taken[-1][1].prepared(device, sizes, call.values(), captured_of(taken))

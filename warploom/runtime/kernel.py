@@ -19,7 +19,7 @@ from warploom.schedule.resources import Headroom
 
 if TYPE_CHECKING:
     from warploom.compile import Lowered
-    from warploom.runtime.workspace import LastWaveLaunch
+    from warploom.runtime.workspace import OwnMemoryLaunch
 
 
 class Kernel:
@@ -130,9 +130,9 @@ class Kernel:
         grid: tuple[int, int, int],
         values: tuple[Any, ...],
         captured: Kernel | None = None,
-    ) -> Prepared | LastWaveLaunch:
+    ) -> Prepared | OwnMemoryLaunch:
         """A launch of so many programs with these arguments.  captured: the kernel that runs instead where
-        the stream is being captured (LastWaveLaunch)."""
+        the stream is being captured (OwnMemoryLaunch)."""
         from warploom.runtime.workspace import prepared
 
         def instead() -> Prepared:

@@ -287,11 +287,13 @@ class CudaDriver:
         offset = pointer - int(base)
         return ctypes.string_at(handle.getPtr(), IPC_HANDLE_BYTES), offset, int(size) - offset
 
-    def allocate(self, device: int, size: int) -> int:
-        """Address of `size` bytes of device memory, zeroed."""
-        with self.using(device):
+    def allocate(self, device: int, size: int, clear: bool = True) -> int:
+        """Address of `size` bytes of device memory, zeroed; not so (clear=False) while this thread captures a
+        stream."""
+        with self._relaxed(), self.using(device):
             pointer = int(self._call(self._cu.cuMemAlloc, max(1, size)))
-        self.clear(device, pointer, size)
+        if clear:
+            self.clear(device, pointer, size)
         return pointer
 
     def free(self, device: int, pointer: int) -> None:
@@ -520,6 +522,7 @@ class LoadedKernel:
         self._wanted = plan.maps
         self._ready: set[int] = set()
         self.memory: dict[Any, Any] = {}  # of its own, by device and stream (workspace.py)
+        self.captured: list[Any] = []  # likewise, of launches in graphs
         self.configs: dict[tuple[Any, int], Any] = {}  # by grid, of 1 to 3 sizes, and stream
         self._maps: dict[tuple[int, MapKey], bytes] = {}
         self._lock = threading.Lock()

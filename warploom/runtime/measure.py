@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,13 @@ from warploom.runtime.cache import default_cache
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import LoadedKernel, Prepared, driver, grid_sizes
 from warploom.runtime.values import flat
-from warploom.runtime.workspace import with_programs
+from warploom.runtime.workspace import (
+    OwnMemoryLaunch,
+    asked_for,
+    on_device,
+    prepared,
+    with_programs,
+)
 from warploom.sim.machine import simulate
 from warploom.timeline.compare import Comparison
 from warploom.timeline.measured import Records, events_of
@@ -144,8 +150,8 @@ def _record(
     buffer = gpu.allocate(device, size)
     try:
         stamped = LoadedKernel(gpu, built.cubin, built.plan)
-        plain = kernel.loaded().prepare(device, grid, tuple(values))
-        marked = stamped.prepare(device, grid, (*values, buffer, program))
+        plain = _ready(kernel.loaded(), kernel.placed, device, grid, tuple(values))
+        marked = _ready(stamped, func, device, grid, (*values, buffer, program))
         times = _times(device, plain, marked)
         gpu.clear(device, buffer, size)
         gpu.elapsed(device, partial(marked, 0), 1)
@@ -158,13 +164,32 @@ def _record(
     return Recording(func, sites, records, *times)
 
 
+def _ready(
+    kernel: LoadedKernel,
+    func: Func,
+    device: int,
+    grid: tuple[int, int, int],
+    values: tuple[Any, ...],
+) -> Prepared | OwnMemoryLaunch:
+    """A launch of the arguments that the function has: what its plan asks for beside is memory for maps."""
+    plan = kernel.plan
+    if plan.programs and not func.attrs.get("programs"):
+        return prepared(kernel, device, grid, values)
+    more = plan.workspaces[len(func.attrs.get("workspaces", ())) :]
+    own = on_device(asked_for(more, values), device)
+    kernel.memory["measured"] = own
+    return kernel.prepare(device, grid, (*values, *(f.launched for f in own)))
+
+
 def _in_order(r: Records) -> Records:
     """An agent's records as they were made: from the last one downward, as far as they go."""
     r = r[::-1]
     return r[: int(np.argmin(r[:, 0] != 0))]
 
 
-def _times(device: int, plain: Prepared, marked: Prepared) -> tuple[float, float]:
+def _times(
+    device: int, plain: Callable[[int], None], marked: Callable[[int], None]
+) -> tuple[float, float]:
     """Median milliseconds of each, alternately."""
     gpu = driver()
     (first,) = gpu.elapsed(device, partial(plain, 0), 1)

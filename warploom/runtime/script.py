@@ -298,7 +298,7 @@ class Script(ScriptBase):
         call = self.bind(args, kwargs)
         kernel = self._compiled(self._request(call, DEFAULT.name))
         asked, device = (
-            asked_for(kernel.plan.workspaces, call.values()),
+            asked_for(workspaces_of(kernel.placed), call.values()),
             device_of(call.fields, kernel.name),
         )
         own = on_host(asked) if device == CPU else on_device(asked, device)

@@ -72,19 +72,31 @@ def plan_of(
     rings: bool = False,
 ) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
+    grid, workspaces = (
+        tuple(map(host.python_text, placed.attrs.get("grid", ()))),
+        workspaces_of(placed),
+    )
+    last, programs = len(placed.params), placed.attrs.get("programs", False)
+    own = next((p for p in emitted.params if isinstance(p, host.OwnMapsParam)), None)
+    if own is not None:
+        if not grid:  # its sizes are arguments
+            grid = tuple(f"a[{last + i}] * {n}" for i, n in enumerate(cluster_of(placed)))
+            last, programs = last + len(grid), True
+        ctas = " * ".join(f"({n})" for n in grid)
+        workspaces = (*workspaces, Workspace(own.name, "u8", f"{own.bytes} * {ctas}", False))
     return LaunchPlan(
         name=emitted.name,
         threads=emitted.threads,
         shared_bytes=emitted.shared_bytes,
-        params=tuple(map(_param, emitted.params)),
+        params=tuple(_param(p, last) for p in emitted.params),
         cluster=cluster_of(placed),
         disjoint=tuple(placed.attrs.get("disjoint", ())),
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
         positive=tuple(placed.attrs.get("positive", ())),
         pdl=pdl,
-        grid=tuple(map(host.python_text, placed.attrs.get("grid", ()))),
-        workspaces=workspaces_of(placed),
-        programs=placed.attrs.get("programs", False),
+        grid=grid,
+        workspaces=workspaces,
+        programs=programs,
         short=short,
         by_waves=by_waves,
         by_axes=by_axes,
@@ -140,8 +152,11 @@ def _steps(lowered: Lowered, named: str) -> str:
     return f"-(({lo} - {hi}) // {by})"
 
 
-def _param(p: host.Param) -> Param:
+def _param(p: host.Param, own_maps: int) -> Param:
+    """own_maps: the argument that memory for descriptors is."""
     match p:
+        case host.OwnMapsParam():
+            return ScalarParam(own_maps, "Q")
         case host.PointerParam():
             return ScalarParam(p.arg, "Q")
         case host.ScalarParam():

@@ -184,7 +184,7 @@ def variants_for(
 
 
 def captured_of(found: Sequence[tuple[Changes, K]]) -> K | None:
-    """The variant that runs instead where the stream is being captured (`LastWaveLaunch.captured`)."""
+    """The variant that runs instead where the stream is being captured (`OwnMemoryLaunch.captured`)."""
     changes, _ = found[-1]
     return found[-2][1] if changes and changes[-1] is for_split_k(LAST_WAVE) else None
 

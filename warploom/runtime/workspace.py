@@ -1,9 +1,10 @@
 """Arguments of a kernel after those of its caller: memory that a script asks for itself
-(`self.global_tensor`), and what a kernel asks for that shares out the programs of its last wave: the sizes of
-their grid, and memory as well.
+(`self.global_tensor`), and what a kernel asks for that shares out the programs of its last wave, or writes
+tensor maps: the sizes of their grid, and memory as well.
 
 On a GPU memory belongs to a kernel on a stream, so that the launches which use it come one after the other;
-it is made at the first of them and used again.
+it is made at the first of them and used again.  A graph may run beside other launches on its stream: memory
+in which a launch leaves nothing for the next is made for each one that is captured.
 """
 
 from __future__ import annotations
@@ -76,17 +77,20 @@ def check_left_clean(fields: Sequence[Field], asked: Sequence[Workspace]) -> Non
 
 
 class _Memory:
-    """Zeroed bytes on a GPU, given back with the object."""
+    """Bytes on a GPU, given back with the object; zeroed, but where a stream is being captured."""
 
-    def __init__(self, device: int, size: int) -> None:
-        self.pointer = driver().allocate(device, size)
-        driver().copy_out(device, self.pointer, bytearray(1))  # which waits until they are zeroed
+    def __init__(self, device: int, size: int, captured: bool = False) -> None:
+        self.pointer = driver().allocate(device, size, clear=not captured)
+        if not captured:
+            driver().copy_out(
+                device, self.pointer, bytearray(1)
+            )  # which waits until they are zeroed
         weakref.finalize(self, driver().free, device, self.pointer).atexit = False
 
 
-def on_device(asked: Sequence[Asked], device: int) -> tuple[Field, ...]:
-    """Zeroed memory on a GPU."""
-    made = [(a, _Memory(device, max(1, a.bytes))) for a in asked]
+def on_device(asked: Sequence[Asked], device: int, captured: bool = False) -> tuple[Field, ...]:
+    """Memory on a GPU; zeroed, but where a stream is being captured."""
+    made = [(a, _Memory(device, max(1, a.bytes), captured)) for a in asked]
     return tuple(a.field(memory, memory.pointer, device) for a, memory in made)
 
 
@@ -105,10 +109,11 @@ def with_programs(
     return [*given, *own], grid_of(func, numbers) if 0 not in grid else grid
 
 
-class LastWaveLaunch:
-    """A launch of a kernel that shares out the programs of its last wave.  values: the caller's numbers and
-    addresses.  captured: what a launch is instead whose stream is being captured, as a graph may run beside
-    other launches on the stream's memory; None where nobody chose this kernel but its user."""
+class OwnMemoryLaunch:
+    """A launch of a kernel that shares out the programs of its last wave, or writes tensor maps.  values: the
+    caller's numbers and addresses.  captured: what a launch is instead whose stream is being captured, as a
+    graph may run beside other launches on the stream's memory; None where nobody chose this kernel but its
+    user, or a graph can have memory of its own."""
 
     def __init__(
         self,
@@ -120,7 +125,8 @@ class LastWaveLaunch:
     ) -> None:
         self.kernel, self.device, self.grid, self.values = kernel, device, grid, values
         self._captured = captured
-        self._of: dict[tuple[Any, int], Prepared] = {}
+        self._needs_zeros = any(w.clean for w in kernel.plan.workspaces)
+        self._of: dict[tuple[Any, int], tuple[Prepared, tuple[Field, ...]]] = {}
 
     def __call__(self, stream: int | None = None) -> None:
         """Launch on `stream` (a raw handle; the current one where None) with the prepared grid."""
@@ -136,13 +142,24 @@ class LastWaveLaunch:
         if self._captured is not None and driver().is_capturing(stream, self.device):
             self._captured().start(sizes, stream)
             return
+        if not self._needs_zeros and driver().is_capturing(stream, self.device):
+            asked = asked_for(self.kernel.plan.workspaces, (*self.values, *sizes))
+            fields = on_device(asked, self.device, captured=True)
+            self.kernel.captured.append(fields)  # nobody says when the graph is gone
+            self._prepared(sizes, fields)(stream)
+            return
         if (sizes, stream) not in self._of:
-            given, plan = (*self.values, *sizes), self.kernel.plan
-            fields = _of_stream(self.kernel, self.device, stream, asked_for(plan.workspaces, given))
-            values = (*given, *(f.launched for f in fields))
-            ctas = plan.grid_for(given)
-            self._of[sizes, stream] = self.kernel.prepare(self.device, ctas, values)
-        self._of[sizes, stream](stream)
+            asked = asked_for(self.kernel.plan.workspaces, (*self.values, *sizes))
+            fields = _of_stream(self.kernel, self.device, stream, asked)
+            self._of[sizes, stream] = self._prepared(sizes, fields), fields
+        prepared, _ = self._of[sizes, stream]
+        prepared(stream)
+
+    def _prepared(self, sizes: tuple[int, int, int], own: Sequence[Field]) -> Prepared:
+        """The launch with this memory."""
+        given = (*self.values, *sizes)
+        values = (*given, *(f.launched for f in own))
+        return self.kernel.prepare(self.device, self.kernel.plan.grid_for(given), values)
 
 
 def prepared(
@@ -151,20 +168,22 @@ def prepared(
     grid: tuple[int, int, int],
     values: tuple[Any, ...],
     captured: Callable[[], Prepared] | None = None,
-) -> Prepared | LastWaveLaunch:
-    """A launch of so many programs.  captured: as of LastWaveLaunch."""
+) -> Prepared | OwnMemoryLaunch:
+    """A launch of so many programs.  captured: as of OwnMemoryLaunch."""
     if kernel.plan.programs:
-        return LastWaveLaunch(kernel, device, grid, values, captured)
+        return OwnMemoryLaunch(kernel, device, grid, values, captured)
     return kernel.prepare(device, grid, values)
 
 
 def _of_stream(
     kernel: LoadedKernel, device: int, stream: int, asked: Sequence[Asked]
 ) -> tuple[Field, ...]:
-    """Memory of a kernel on a stream, for all of its launches there.  Raises LaunchError."""
-    if (device, stream) not in kernel.memory:
-        kernel.memory[device, stream] = _made(kernel, device, stream, asked)
-    found: tuple[Field, ...] = kernel.memory[device, stream]
+    """Memory of a kernel on a stream, for all of its launches there; larger grids may need more.  Raises
+    LaunchError."""
+    found: tuple[Field, ...] = kernel.memory.get((device, stream), ())
+    held = [f.array.shape[0] for f in found if f.array is not None]
+    if not held or any(n < a.elements for n, a in zip(held, asked, strict=True)):
+        found = kernel.memory[device, stream] = _made(kernel, device, stream, asked)
     return found
 
 

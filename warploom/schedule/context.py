@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.matrix_units import preferred
-from warploom.analysis.memory_order import unwritten_loop
 from warploom.analysis.structure import structure_of
 from warploom.errors import CompileError
 from warploom.ir.analysis import backward_slice, sources
@@ -53,7 +52,7 @@ class Context:
 
     def overtakes(self, o: Op) -> bool:
         """Is o a load that would pass a store to what it reads, if it ran iterations ahead?"""
-        return o.loads and o in self.aliased and unwritten_loop(self.accesses, o) is None
+        return o.loads and o in self.aliased and self.accesses.unwritten_loop(o) is None
 
     def afresh(self) -> Context:
         """The same without reasons, for another schedule of it: the analyses are shared."""

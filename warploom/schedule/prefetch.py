@@ -26,8 +26,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 
+from warploom.analysis.access import orders_memory
 from warploom.analysis.matrix_units import operand_registers, unit_of
-from warploom.analysis.memory_order import orders_memory
 from warploom.analysis.trip_counts import most_trips
 from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Effect, Family, Op, Region, Value

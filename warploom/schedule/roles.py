@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from warploom.analysis.memory_order import unwritten_loop
 from warploom.analysis.scalars import Numbers, is_on_numbers
 from warploom.analysis.structure import Demand
 from warploom.errors import CompileError, Loc
@@ -152,7 +151,7 @@ class _Assigner:
         why = self.why_not_movable(o)
         if why is None:
             why = self.written_through(o)
-            if why and unwritten_loop(self.context.accesses, o) is not None:
+            if why and self.context.accesses.unwritten_loop(o) is not None:
                 self.in_runs.add(o)
         if why and self.is_brought(o):
             self.small[o] = why
@@ -205,6 +204,7 @@ class _Assigner:
             o.kind is tile.load_box
             and rings.is_vector(o)
             and bool(self.context.structure.loops(o))
+            and o not in self.context.aliased
             and self.why_not_ahead(o) is None
             and self.context.hints.keeps(o) is None
             and self.context.accesses.why_not_tma(o, shape_of(o.result.type)) is None

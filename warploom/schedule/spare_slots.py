@@ -59,7 +59,9 @@ def _is_for_more(context: Context, schedule: Schedule) -> bool:
         return False
     loads = {o.id: o for o in context.ops if o.id}
     brought = [loads[i] for c in schedule.channels for i in c.all_items if i in loads]
-    others = {"tma", "registers", "number"}
+    others = {"registers", "number"}
+    if not context.aliased.issuperset(brought):  # of what TMA copies anyhow nothing was measured
+        others.add("tma")
     copied = all(others.isdisjoint(c.via) for c in schedule.channels)
     alike = len({c.depth for c in schedule.channels}) == 1
     in_place = all(

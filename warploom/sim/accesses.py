@@ -78,6 +78,34 @@ def _doer(a: Agent, kind: int) -> int:
     return 8 * int(a.index) + 4 * a.is_solo + kind
 
 
+def read_map(a: Agent, o: Op, components: Array, epochs: Array) -> None:
+    """A copy reads its descriptor, if the kernel writes that itself; over for whoever knows `epochs` of
+    `components`.  Raises ProtocolError where another thread wrote it: that takes a fence of this one."""
+    cta, m = a.cta, o.operands[0]
+    name = cta.outline.own_maps.get(m)
+    if name is None or not cta.is_tracked:
+        return
+    s = cta.outline.place(name)
+    who = -1 - int(components[0])  # copies that complete elsewhere are not ordered with these
+    now = Access(a.party(o), s, components, epochs, False)
+    cta.footprints.read(now, cta.outline.regions(s), who, a.rows, True)
+    if cta.map_writers[name] != a.index:
+        raise a.error(
+            "map-fence",
+            f"{described(o, s)} by a descriptor that another thread wrote, without a fence of this one",
+            o,
+            "let the thread that asks for the copies write their descriptor (self.tma.write_map)",
+        )
+
+
+def write_map(a: Agent, o: Op) -> None:
+    """The executing thread writes a descriptor; copies by the one before are over, or a Race is raised."""
+    cta = a.cta
+    name = cta.outline.own_maps[o.operands[0]]
+    write(a, cta, o, cta.outline.place(name), *a.proof(), True)
+    cta.map_writers[name] = a.index
+
+
 def read_now(a: Agent, o: Op, s: Place) -> Cta:
     """An ordinary read by the executing warps; gives the CTA that the place is in."""
     cta = _cta_of(a, o, s)

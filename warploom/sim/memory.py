@@ -74,6 +74,13 @@ class ViewValue:
         return False
 
 
+@dataclass
+class MapCell:
+    """What `map_alloc` gives: the view that a descriptor was last written for."""
+
+    view: ViewValue | None = None
+
+
 @dataclass(frozen=True)
 class Box:
     """The part of a box inside a view's extents: where it starts in the box, its shape, and its

@@ -17,7 +17,8 @@ from warploom.ir import engines
 from warploom.ir.analysis import allocations_of, backward_slice, sources, unwaited
 from warploom.ir.core import Func, Level, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tma, unaligned
-from warploom.ir.types import Pointer, Scalar, Shared, Tile, View
+from warploom.ir.ops.tma import MAP_BYTES
+from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, u8
 from warploom.sim.evaluate import PURE, entering
 from warploom.sim.global_order import WRITES, Threads, is_ordered
 from warploom.sim.numerics import FLOATS, Numerics
@@ -37,6 +38,7 @@ _PLACES: dict[
     control.while_: slice(0, 0),
     tma.tma_load: slice(1, 4),
     tma.tma_store: slice(1, 2),
+    tma.map_write: slice(0, 0),
     smem.cp_async: slice(1, 2),
     mma.wgmma: slice(0, 3),
     mma.fma: slice(0, 2),
@@ -51,6 +53,7 @@ def asked_without_data(o: Op) -> tuple[Value, ...]:
     return (*kept, o.operands[-1]) if o.attrs.get("multicast") else kept
 
 
+_MAP = Shared((), (MAP_BYTES,), u8, 0, 0, (MAP_BYTES,))  # a descriptor, as bytes that are tracked
 _EXTREMES = (arith.minimum, arith.maximum)
 _DIVIDING = (arith.idiv, arith.fast_div, arith.rem)
 
@@ -174,12 +177,20 @@ class Outline:
     # ---- shared memory
 
     @cached_property
+    def own_maps(self) -> dict[Value, str]:
+        """The descriptors that the kernel writes, by their names."""
+        return {o.result: o.attrs["name"] for o in self.ops if o.kind is tma.map_alloc}
+
+    @cached_property
     def _allocations(self) -> dict[str, tuple[Shared, int | None, str | None]]:
+        """Of shared memory; and after it, since who writes and who reads them is told alike, descriptors in
+        global memory of the CTA's own."""
         found: dict[str, tuple[Shared, int | None, str | None]] = {}
         for o in self.ops:
             if o.kind is smem.shared_alloc:
                 kind = o.result.typed(Shared)
                 found[o.attrs["name"]] = kind, o.attrs.get("offset"), o.attrs.get("alias")
+        found |= dict.fromkeys(self.own_maps.values(), (_MAP, None, None))
         return found
 
     @cached_property

@@ -60,6 +60,7 @@ _NUMBERS: frozenset[OpKind] = frozenset(
         cluster.cta_rank,
         cluster.cta_id,
         tma.tensor_map,
+        tma.map_alloc,
     )
 )
 _FOR_OTHERS = (tile.load, tile.make_view)  # they do nothing by themselves

@@ -119,6 +119,7 @@ class Cta:
         self.copied: dict[Any, Participant] = {}  # of each agent its last cp.async
         self.put: dict[tuple[int, int], int] = {}  # how many numbers were left at each place
         self.met: dict[int, str] = {}  # who meets at each named barrier
+        self.map_writers: dict[str, int] = {}  # of each descriptor the agent that wrote it last
         self.reached: dict[Hashable, PeerAccess] = {}  # by other CTAs, the last of each kind
         self.has_begun = self.has_ended = False
         self.warps = outline.warps

@@ -12,8 +12,8 @@ import numpy as np
 
 from warploom.ir import format
 from warploom.ir.core import Op
-from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile, tma, unaligned
-from warploom.ir.types import Shared, TensorMap, Tile, dtype_of, pointee_of
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile, unaligned
+from warploom.ir.types import Shared, Tile, dtype_of, pointee_of
 from warploom.sim.accesses import combine_now, need_written, read_now, touch_global, write_now
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import MBarrier
@@ -195,36 +195,6 @@ def _store_box(a: Agent, o: Op, view: ViewValue, value: Any, *offsets: Any) -> N
 
 
 # ---- declarations
-
-
-_FACTS = (
-    "the arguments break what the kernel was compiled for: compile a variant for them (compile_for derives "
-    "what divides their strides), or pass arrays that keep it"
-)
-
-
-@step(tma.tensor_map)
-def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
-    kind = o.result.typed(TensorMap)
-    size = kind.dtype.bytes
-    if 0 not in view.extents:
-        inner = kind.axes[kind.inner]
-        for axis, (extent, stride) in enumerate(zip(view.extents, view.strides, strict=True)):
-            if axis == inner and stride != 1 and extent > 1:
-                raise a.error(
-                    "tma-stride",
-                    f"axis {axis} of a tensor map has stride {stride}, not 1",
-                    o,
-                    _FACTS,
-                )
-            if axis != inner and extent > 1 and stride * size % 16:
-                raise a.error(
-                    "tma-stride",
-                    f"axis {axis} of a tensor map has a stride of {stride * size} bytes, no multiple of 16",
-                    o,
-                    _FACTS,
-                )
-    return view
 
 
 @step(smem.shared_alloc)

@@ -10,12 +10,12 @@ import numpy as np
 from warploom.ir.core import Op, Type
 from warploom.ir.ops import mma, regs, smem, tma
 from warploom.ir.types import InFlight, TensorMap, Tile
-from warploom.sim.accesses import need_written, reach, read, write
+from warploom.sim.accesses import need_written, reach, read, read_map, write, write_map
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import MBarrier
 from warploom.sim.cluster import PeerAccess
 from warploom.sim.engines import BulkStores, Fresh, Product, WgmmaQueue
-from warploom.sim.memory import ViewValue
+from warploom.sim.memory import MapCell, ViewValue
 from warploom.sim.order import Array, Participant, described
 from warploom.sim.outline import step
 from warploom.sim.shared import LayoutError, Place
@@ -24,12 +24,56 @@ from warploom.sim.steps_sync import ranks_of, same_barrier
 
 # ---- TMA
 
+_FACTS = (
+    "the arguments break what the kernel was compiled for: compile a variant for them (compile_for derives "
+    "what divides their strides), or pass arrays that keep it"
+)
+
+
+@step(tma.tensor_map)
+def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
+    _check_view(a, o, view, o.result.typed(TensorMap))
+    return view
+
+
+@step(tma.map_alloc)
+def _map_alloc(a: Agent, o: Op) -> MapCell:
+    return MapCell()
+
+
+@step(tma.map_write)
+def _map_write(a: Agent, o: Op, cell: MapCell, view: ViewValue) -> None:
+    a.need_solo(o, "every thread would write the descriptor", "put it inside elect")
+    write_map(a, o)
+    if not a.cta.is_skeleton:
+        _check_view(a, o, view, o.operands[0].typed(TensorMap))
+        cell.view = view
+
+
+def _check_view(a: Agent, o: Op, view: ViewValue, kind: TensorMap) -> None:
+    """Raises ProtocolError where no descriptor can say a view's strides."""
+    inner, unit = kind.axes[kind.inner], kind.dtype.bytes
+    if min(view.extents) <= 0:
+        return
+    for axis, (extent, stride) in enumerate(zip(view.extents, view.strides, strict=True)):
+        if axis == inner and stride != 1 and extent > 1:
+            what = f"{stride}, not 1"
+        elif axis != inner and extent > 1 and stride * unit % 16:
+            what = f"{stride * unit} bytes, no multiple of 16"
+        elif stride <= 0 and o.kind is tma.map_write:
+            what = f"{stride}, which is not positive"
+        else:
+            continue
+        raise a.error(
+            "tma-stride", f"axis {axis} of a tensor map has a stride of {what}", o, _FACTS
+        )
+
 
 @step(tma.tma_load)
 def _tma_load(
     a: Agent,
     o: Op,
-    view: ViewValue,
+    map_: ViewValue | MapCell,
     dst: Place,
     barriers: list[MBarrier],
     index: Any,
@@ -46,10 +90,18 @@ def _tma_load(
     stamp = a.rows[0].copy()
     end = a.transfer(o, dst.type.tile_bytes) + cta.cost.tma_latency
     for rank in ranks:
-        _issue_load(a, o, view, dst.of_peer(rank), same_barrier(a, b, rank), party, at, stamp, end)
+        _issue_load(
+            a, o, _view_of(map_), dst.of_peer(rank), same_barrier(a, b, rank), party, at, stamp, end
+        )
     a.released()
     yield None
     return ()
+
+
+def _view_of(map_: ViewValue | MapCell) -> ViewValue:
+    """The view that a copy is of."""
+    view = map_.view if type(map_) is MapCell else map_
+    return view  # type: ignore[return-value]  # None in a skeleton run, which asks for none
 
 
 def _begins_whole(a: Agent, o: Op, kind: Type, at: list[int]) -> None:
@@ -90,6 +142,7 @@ def _issue_load(
         b.bind(party, a.rows, "issues a copy that completes")
     a.log(o, b.name, b.phases)
     phase, size = b.phases, dst.type.tile_bytes
+    read_map(a, o, b.proof[0], np.array([phase + 1]))
     write(a, cta, o, dst, b.proof[0], np.array([phase + 1]), True, b.proof[1])
     b.in_flight += size
     cta.loads[b] = (phase, party)

@@ -175,7 +175,8 @@ class CopyEngine:
     of every thread.  completes: how it tells threads that bytes of their own copies have arrived, at an
     "mbarrier" or by "group" (others hear of it at mbarriers in either case).
     stores: does it copy back to global memory?  multicast: into several CTAs of a cluster at once?
-    box_limit: elements along one axis of an instruction's box."""
+    box_limit: elements along one axis of an instruction's box.  writes_maps: may kernels write its
+    descriptors?"""
 
     instruction: str
     moves: Literal["boxes", "pieces"]
@@ -184,6 +185,7 @@ class CopyEngine:
     stores: bool = False
     multicast: bool = False
     box_limit: int = 0
+    writes_maps: bool = False
 
 
 @dataclass(frozen=True)
@@ -375,6 +377,12 @@ class Target:
     def copy_engine(self, moves: Literal["boxes", "pieces"]) -> CopyEngine | None:
         """The engine that moves these; None where threads do it."""
         return next((e for e in self.copy_engines if e.moves == moves), None)
+
+    @property
+    def writes_maps(self) -> bool:
+        """May kernels write descriptors of the engine that moves boxes?"""
+        engine = self.copy_engine("boxes")
+        return engine is not None and engine.writes_maps
 
     @property
     def box_limit(self) -> int:

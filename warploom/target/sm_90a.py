@@ -90,7 +90,8 @@ FMA = MatrixUnit(
     products=(Product("f32", "f32", "f32", ieee=True),),
 )
 
-# PTX ISA, "cp.async.bulk.tensor" (boxes of at most 256 elements an axis, rows of whole 16 bytes), "cp.async".
+# PTX ISA, "cp.async.bulk.tensor" (boxes of at most 256 elements an axis, rows of whole 16 bytes),
+# "tensormap.replace" (sm_90a, sm_100a, sm_120a), "cp.async".
 TMA = CopyEngine(
     instruction="cp.async.bulk.tensor",
     moves="boxes",
@@ -98,6 +99,7 @@ TMA = CopyEngine(
     stores=True,
     multicast=True,
     box_limit=256,
+    writes_maps=True,
 )
 CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(4, 8, 16))
 

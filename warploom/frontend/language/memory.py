@@ -290,7 +290,7 @@ def make_tensor_descriptor(
 
     The last stride is the constant 1; TMA moves the boxes where base and the other strides are multiples
     of 16 bytes (PTX ISA, cp.async.bulk.tensor), other producers where they are not.  Of a base or strides
-    that are read from memory this is taken for granted, as in Triton.
+    that are read from memory this is taken for granted, as in Triton, and that strides are positive.
     """
     emitter = current()
     d = pointer_of(base, "make_tensor_descriptor")

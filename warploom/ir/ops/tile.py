@@ -523,7 +523,7 @@ def make_view(
 
     `divisible`: for base (bytes) and each stride (elements), the power of two known to divide it.
     `promised`: likewise, as who makes a descriptor promises it.  It counts for what is read from memory, as
-    the launch knows the others.  canonicalize makes `divisible` of it.
+    the launch knows the others, and says that strides are positive.  canonicalize makes `divisible` of it.
     `narrow`: sums that the program computes in i32, which no access may overflow; of each a letter for the
     base and for each axis.  c: how far the base is from its parameter, or a coordinate times the stride, is a
     term; i: the index in the box times the stride; -: neither.

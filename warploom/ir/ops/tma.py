@@ -11,10 +11,11 @@ from warploom.ir.core import HARDWARE, Effect, Family, Runs, op, require
 from warploom.ir.ops.mbarrier import check_barrier
 from warploom.ir.ops.smem import SWIZZLES
 from warploom.ir.ops.tile import check_policy
-from warploom.ir.types import Barriers, Scalar, Shared, TensorMap, View
+from warploom.ir.types import Barriers, DType, Scalar, Shared, TensorMap, View
 from warploom.layout.shared import aligned_panels
 
 PROMOTIONS = (64, 128, 256)
+MAP_BYTES = 128  # of a descriptor
 
 
 _WHOLE, _FLOAT16 = ("i32", "u32", "u64"), ("f16", "bf16")
@@ -49,19 +50,59 @@ def tensor_map(
     one element thick.
     promote: bytes (64, 128, 256) that the L2 fetches together along a row (cuTensorMapEncodeTiled).
     """
+    return _map(v.rank, v.dtype, box, inner, swizzle, promote, thin)
+
+
+@op(Family.PLACE, levels=HARDWARE)
+def map_alloc(
+    *,
+    name: str,
+    rank: int,
+    dtype: DType,
+    box: tuple[int, ...],
+    inner: int,
+    swizzle: int,
+    promote: int = 256,
+    thin: tuple[int, ...] | None = None,
+) -> TensorMap:
+    """Global memory of the CTA's own for a TMA descriptor that the kernel writes (`map_write`), of views of
+    so many axes.  The attributes are those of `tensor_map`."""
+    return _map(rank, dtype, box, inner, swizzle, promote, thin)
+
+
+@op(Family.FENCE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE, runs=Runs.ONE)
+def map_write(m: TensorMap, v: View) -> None:
+    """Makes m the TMA descriptor of the view, for loads that the executing thread asks for from now on
+    (tensormap.replace, fence.proxy.tensormap).  Those by the descriptor before are over.
+
+    The base and all strides but that of `inner`, which is 1, are multiples of 16 bytes, and strides are
+    positive.  A view with an extent of 0 or less has no elements in bounds."""
+    require((v.rank, v.dtype) == (m.rank, m.dtype), f"map_write of {v} to {m}")
+
+
+def _map(
+    rank: int,
+    dtype: DType,
+    box: tuple[int, ...],
+    inner: int,
+    swizzle: int,
+    promote: int,
+    thin: tuple[int, ...] | None,
+) -> TensorMap:
+    """The type rule of what declares a descriptor."""
     if thin is None:
-        thin = tuple(range(v.rank - len(box)))
-    proper = list(thin) == sorted(set(thin)) and all(0 <= a < v.rank for a in thin)
-    require(proper and len(box) + len(thin) == v.rank, f"box {box} on {v}, thin along {thin}")
+        thin = tuple(range(rank - len(box)))
+    proper = list(thin) == sorted(set(thin)) and all(0 <= a < rank for a in thin)
+    require(proper and len(box) + len(thin) == rank, f"box {box} of {rank} axes, thin along {thin}")
     require(promote in PROMOTIONS, f"promote is one of {PROMOTIONS} bytes, not {promote}")
     require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
-    row, rows = box[inner] * v.dtype.bytes, math.prod(box) // box[inner]
+    row, rows = box[inner] * dtype.bytes, math.prod(box) // box[inner]
     require(
         not swizzle or aligned_panels(row, rows, swizzle),
         f"a box of {rows} rows of {row} bytes, in panels of {swizzle}: whole panels of a multiple of 8 rows",
         "tma-shape",
     )
-    return TensorMap(box, v.dtype, inner, swizzle, thin)
+    return TensorMap(box, dtype, inner, swizzle, thin)
 
 
 def _fits(m: TensorMap, s: Shared) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.matrix_units import doing
@@ -22,7 +22,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Type, Value
 from warploom.ir.ops import cluster, control, smem, task, tile, tma
-from warploom.ir.types import Channel, Tile
+from warploom.ir.types import Channel, Tile, View
 from warploom.schedule import rings
 from warploom.schedule.model import ChannelPlan, Schedule
 from warploom.target import Target
@@ -105,16 +105,20 @@ class Ring:
         return len(self.filled_by("tma")) == len(self.items)
 
 
+OwnMaps: TypeAlias = dict[Value, list[Value]]  # view -> descriptors of it that the kernel writes
+
+
 def declare(
     func: Func, schedule: Schedule, target: Target, structure: Structure, top: Builder
-) -> dict[Value, Ring]:
+) -> tuple[dict[Value, Ring], OwnMaps]:
     """Declares every channel of tiles of the function before the tasks."""
     declarations = _Declarations(schedule, Accesses(func, target), top)
-    return {
+    found = {
         o.result: declarations.ring(o)
         for o in structure.ops
         if o.kind is task.channel and "number" not in o.attrs["via"]
     }
+    return found, declarations.own_maps
 
 
 @dataclass(eq=False)
@@ -126,6 +130,7 @@ class _Declarations:
     top: Builder
     names: set[str] = field(default_factory=set)
     shared: dict[Op, Value] = field(default_factory=dict)  # concat -> slots of its parts
+    own_maps: OwnMaps = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.structure = self.accesses.structure
@@ -196,7 +201,7 @@ class _Declarations:
                     continue
                 narrow: dict[str, Any] = {} if walks else {"promote": 128}
                 how = {"box": box, "inner": inner, "swizzle": swizzle, **narrow}
-                maps[view] = tma.tensor_map(self.top, view, hint=f"{hint}_map", **how)
+                maps[view] = self.map(view, f"{hint}_map", how)
         elif via == "cp_async":
             piece = _piece_bytes(self.accesses, fills[0], t)
             if not piece:
@@ -207,6 +212,16 @@ class _Declarations:
             near = max(_NEAR, _FAR_BYTES // t.dtype.bytes) if far else _NEAR
             piece = near * self.accesses.target.group_threads
         return Item(via, t, slots, part, maps, piece, divided)
+
+    def map(self, view: Value, hint: str, how: dict[str, Any]) -> Value:
+        """A descriptor of a view: the launch encodes it, or where it can't, the kernel writes it."""
+        made = self.structure.maker(view)
+        if made is not None and all(map(self.accesses.invariant, made.operands)):
+            return tma.tensor_map(self.top, view, hint=hint, **how)
+        t, name = view.typed(View), build.unique(hint, self.names)
+        own = tma.map_alloc(self.top, name=name, rank=t.rank, dtype=t.dtype, hint=hint, **how)
+        self.own_maps.setdefault(view, []).append(own)
+        return own
 
     def slots(
         self, take: Value, t: Tile, hint: str, depth: int, inner: int, swizzle: int

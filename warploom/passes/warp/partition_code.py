@@ -79,7 +79,7 @@ class _Partition:
     def function(self) -> Func:
         common = self.common()
         self.top.ops.extend(common)
-        self.rings = lower_channels.declare(
+        self.rings, self.own_maps = lower_channels.declare(
             self.func, self.schedule, self.target, self.structure, self.top
         )
         self.numbers = lower_scalars.declare(self.schedule, self.structure, self.top)
@@ -124,6 +124,13 @@ class _Partition:
         writer.env.update((v, v) for v in self.func.params)
         writer.env.update((v, v) for o in common for v in o.results)
         return writer.task(self.func.body, set(common))
+
+    def copies_stored(self, o: Op) -> bool:
+        """Does TMA copy what the program's threads may have stored?"""
+        if o.kind is not task.produce or o not in self.accesses.aliased:
+            return False
+        number: int = o.attrs["item"]
+        return self.rings[o.operands[0]].items[number].via == "tma"
 
     def store_plan(self, o: Op, replicas: int) -> tuple[Value, select.Staging]:
         """Tensor map and staging of a store that TMA does."""
@@ -281,6 +288,18 @@ class _Writer:
         else:
             self.in_order(o, b)
             self.copy(o, b)
+            if kind is tile.make_view and self.plan.role == "inline":
+                self.write_maps(o.result, b)
+
+    def write_maps(self, view: Value, b: Builder) -> None:
+        """The descriptors that the kernel writes: when their view is known, by the thread that copies."""
+
+        def write(inner: Builder) -> None:
+            for m in self.shared.own_maps[view]:
+                tma.map_write(inner, m, self.get(view))
+
+        if view in self.shared.own_maps:
+            build.elect(b, write)
 
     def in_order(self, o: Op, b: Builder) -> None:
         """A barrier before what others stored or still load or store, and before what tells others of all
@@ -294,6 +313,8 @@ class _Writer:
             # Groups that take tiles in turn announce each its own.
             smem.group_sync(b, scope="replica" if self.shared.schedule.ping_pong_loop else "task")
         elif o in self.shared.ordered and o.regions:  # not for what follows at once alone: it stays
+            if any(map(self.shared.copies_stored, o.all_ops)):
+                smem.fence_async(b, space="global")
             smem.group_sync(b, scope="task")
         elif o in self.shared.ordered:
             smem.group_sync(b, scope="task", memory=True)
@@ -357,7 +378,8 @@ class _Writer:
         for o in unit:
             if o.kind is task.produce:
                 box = tuple(self.get(v) for v in o.operands[2:])
-                sources[o.attrs["item"]] = protocol.Source(box, policy=tile.policy_of(o))
+                policy = tile.policy_of(o)
+                sources[o.attrs["item"]] = protocol.Source(box, o.operands[2], policy=policy)
             elif o.kind is task.put:
                 sources[o.attrs["item"]] = self.source(made[o.operands[2]])
 

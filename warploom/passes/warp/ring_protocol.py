@@ -40,9 +40,10 @@ from warploom.passes.warp.lower_channels import Item, Ring
 @dataclass(frozen=True, eq=False)
 class Source:
     """What fills one item: a box of a view, pointers and perhaps their mask, or a tile that `load` puts in
-    registers.  policy: the load's `cache_policy`."""
+    registers.  view: of the box, as the function at CHANNEL has it.  policy: the load's `cache_policy`."""
 
     box: tuple[Value, ...] = ()
+    view: Value | None = None
     load: Callable[[Builder], Value] | None = None
     policy: Mapping[str, Any] = field(default_factory=dict)
 
@@ -65,12 +66,12 @@ def fill(
     def copies(b: Builder) -> None:
         mbarrier.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
         for x, source in comes("tma"):
-            view, *at = source.box
+            _, *at = source.box
             place = x.place(b, slot, hint=x.slots.hint.replace("_smem", "_slot"))
             if x.divided is not None:
                 _load_part(b, ring, x, place, slot, source)
             else:
-                tma.tma_load(b, x.maps[view], place, ring.full, slot, *at, **source.policy)
+                tma.tma_load(b, _map(x, source), place, ring.full, slot, *at, **source.policy)
 
     def both(b: Builder) -> None:
         _acquire(b, ring, slot, phase)
@@ -117,12 +118,17 @@ def _acquire(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
     mbarrier.mbarrier_wait(b, ring.empty, slot, free, **wide)
 
 
+def _map(item: Item, source: Source) -> Value:
+    assert source.view is not None
+    return item.maps[source.view]
+
+
 def _load_part(
     b: Builder, ring: Ring, item: Item, place: Value, slot: Value, source: Source
 ) -> None:
     """This CTA's part of an item, for all CTAs of the cluster."""
     axis, rank, everyone = item.divided, ring.rank, ring.everyone
-    tensor_map = item.maps[source.box[0]]
+    tensor_map = _map(item, source)
     assert isinstance(tensor_map.type, TensorMap) and axis is not None
     assert rank is not None and everyone is not None
     shape = tensor_map.type.box

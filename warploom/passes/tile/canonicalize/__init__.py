@@ -72,13 +72,14 @@ def describe_views(func: Func) -> Func:
             return None
         base, *sizes = o.operands
         strides = sizes[len(sizes) // 2 :]
-        known = alignments(facts, base, strides)
+        known = found = alignments(facts, base, strides)
         if promised := o.attrs.get("promised"):
             known = tuple(
                 n if loaded.isdisjoint(backward_slice([v], reach)) else max(n, promise)
                 for n, promise, v in zip(known, promised, (base, *strides), strict=True)
             )
-        attrs = {k: v for k, v in o.attrs.items() if k != "promised"}
+        # what is relied on is remembered: who makes a descriptor promises more than multiples
+        attrs = {k: v for k, v in o.attrs.items() if k != "promised" or known != found}
         b.append(o.with_(attrs={**attrs, "divisible": known}))
         return o.results
 
