@@ -130,7 +130,8 @@ class _Task:
         main, target = schedule.tasks[0], self.kernel.target
         threads = target.warp_size * main.warps
         room = target.entry_registers(threads * main.replicas)
-        return late_wait(o, dots, threads, room)
+        boxes = all(via == "tma" for c in schedule.channels for via in c.via)
+        return late_wait(o, dots, threads, room, 2 if boxes else dots.slots)
 
     def remainder(self, o: Op) -> Op:
         """What is left of a loop, which passes its turns on: one an iteration but the first."""

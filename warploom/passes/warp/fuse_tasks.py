@@ -17,7 +17,14 @@ loads keep their own carried values (cursors, advanced addresses): they are that
 A ring of one slot can't run ahead: loads come before uses in the same iteration.  Of two slots that an
 iteration gives back itself each is filled again right then, for the iteration after the next: nothing else
 would be on its way while the next one is waited for.  Where constants say that a loop has no more iterations
-than its rings have slots, all its loads come before it.
+than its rings have slots, all its loads come before it.  Where an iteration gives slots back that the one
+before has read (late_waits.py), loads run under its first products, as who asks for boxes multiplies, too:
+all of them, an iteration nearer, or of two slots the boxes for those that are free by then.
+
+    for %k …  mbarrier_wait(%full); wgmma(…); wgmma_commit()
+              if (…)  elect: mbarrier_wait(%empty); tma_load(…)
+              wgmma_wait(); mbarrier_arrive(%empty_late, %previous); …
+              if (…)  elect: mbarrier_wait(%empty_late); tma_load(…)
 
 Where copies complete by group, an iteration begins with the one wait for all that it reads, and each
 iteration of the loads is one group, empty where there is nothing left to load: so the group that an iteration
@@ -37,7 +44,7 @@ from math import inf
 
 from warploom.errors import InternalError
 from warploom.ir import build, engines
-from warploom.ir.analysis import definitions, is_pure
+from warploom.ir.analysis import closure, definitions, is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, mbarrier, smem, task
 from warploom.ir.rewrite import (
@@ -50,7 +57,7 @@ from warploom.ir.rewrite import (
     with_regions,
 )
 from warploom.ir.types import dtype_of
-from warploom.passes.warp.pipelined_loop import PipelinedLoop, Values
+from warploom.passes.warp.pipelined_loop import Copy, PipelinedLoop, Values
 from warploom.schedule.model import Schedule
 
 
@@ -147,7 +154,7 @@ class _Fuser:
             self.copy(loads, b)
             b.append(main)
             return
-        if ahead == 1 and not by_group and _drains(main):
+        if ahead == 1 and not by_group and not _late(main):
             ahead = 2
         n = len(loads.results)
         init = self.get(loads.operands[control.LEAD[main.kind] :])
@@ -170,7 +177,7 @@ class _Fuser:
             regions=tuple(regions),
         )
         if ahead:
-            _LoadsAhead(fused, early, n, ahead, by_group).write(b)
+            _LoadsAhead(fused, early, n, ahead, by_group, _late(main)).write(b)
         else:
             b.append(fused)
 
@@ -187,13 +194,23 @@ class _Fuser:
         return tuple(self.env.get(v, v) for v in values)
 
 
+Ahead = tuple[Value, Value]  # an iteration, and whether there is one
+
+
 class _LoadsAhead(PipelinedLoop):
     """A loop whose `loads` are stage 0, some iterations ahead of its uses.  kept: what the loads carry, the
     last of its values.  The prologue is a loop, as there may be fewer iterations, and the steady state runs
-    stage 0 where there is such an iteration.  by_group: see the module's docstring."""
+    stage 0 where there is such an iteration.  by_group: see the module's docstring.  late: what tells that
+    slots are free which uses give back an iteration late."""
 
     def __init__(
-        self, o: Op, loads: Collection[Op], kept: int, distance: int, by_group: bool
+        self,
+        o: Op,
+        loads: Collection[Op],
+        kept: int,
+        distance: int,
+        by_group: bool,
+        late: frozenset[Value],
     ) -> None:
         self.loads, self.distance, self.by_group = loads, distance, by_group
         # what goes through registers would be waited for before the uses
@@ -203,6 +220,9 @@ class _LoadsAhead(PipelinedLoop):
         super().__init__(o)
         uses = len(self.params) - kept
         self.carried_late, self.kept = self.params[:uses], self.params[uses:]
+        self.under = self.under_products(late)
+        self.all_under = bool(self.under) and distance > 1
+        self.distance -= self.all_under
 
     def stages(self) -> dict[Op, int]:
         return {o: int(o not in self.loads) for o in self.ops}
@@ -224,11 +244,30 @@ class _LoadsAhead(PipelinedLoop):
         self.new_loop(b, (lo, hi, step), (*init[:uses], *early))
         b.ops[-1] = b.ops[-1].with_(results=self.loop.results)
 
-    def load(self, b: Builder, index: Value, carried: Values) -> Values:
-        """Stage 0 of an iteration."""
-        new = self.copy(b, dict(zip((self.index, *self.kept), (index, *carried), strict=True)))
-        new.write(self.in_stage(0))
+    def under_products(self, late: frozenset[Value]) -> list[Op]:
+        """Copies of boxes into slots that the iteration before gave back, and what they need."""
+
+        def is_early(o: Op) -> bool:
+            waits = (x for x in o.all_ops if x.kind is mbarrier.mbarrier_wait)
+            return engines.copies_boxes(o) and late.isdisjoint(x.operands[0] for x in waits)
+
+        waits = (o for o in self.in_stage(1) if engines.WAITED.get(o.kind) == "products")
+        drained = all(o.attrs["pending"] == 0 for o in waits)
+        if self.by_group or not late or not drained or not any(map(_closes_products, self.ops)):
+            return []
+        copies = [o for o in self.in_stage(0) if is_early(o)]
+        found = closure(copies, lambda o: [self.made[v] for v in self.needs(o) if v in self.made])
+        alone = all(is_pure(o) for o in found.difference(copies))
+        return [o for o in self.in_stage(0) if alone and o in found]
+
+    def load(self, b: Builder, index: Value, carried: Values, done: Collection[Op] = ()) -> Values:
+        """Stage 0 of an iteration, but for what is done."""
+        new = self.first_stage(b, index, carried)
+        new.write(o for o in self.in_stage(0) if o not in done or is_pure(o))
         return tuple(new.get(self.ends[p]) for p in self.kept)
+
+    def first_stage(self, b: Builder, index: Value, carried: Values) -> Copy:
+        return self.copy(b, dict(zip((self.index, *self.kept), (index, *carried), strict=True)))
 
     def load_group(self, b: Builder, index: Value, carried: Values) -> Values:
         """Stage 0 of an iteration of the prologue, if any: a loop of one iteration or none, since the
@@ -241,14 +280,6 @@ class _LoadsAhead(PipelinedLoop):
         engines.CLOSES["copies"](b)
         return out
 
-    def load_in_range(self, b: Builder, index: Value, carried: Values) -> Values:
-        """Stage 0 of an iteration, if there is one."""
-        more = arith.lt(b, index, self.loop.operands[1], hint="more")
-        out = build.if_(b, more, lambda b: self.load(b, index, carried), lambda b: carried)
-        if self.by_group:
-            engines.CLOSES["copies"](b)
-        return out
-
     def body(self, b: Builder, i: Value, state: Values) -> Values:
         uses = len(self.carried_late)
         carried = state[uses:]
@@ -256,23 +287,53 @@ class _LoadsAhead(PipelinedLoop):
             engines.WAITS["copies"](b, pending=self.distance - 1)
             smem.group_sync(b, scope="task")
         if self.is_first:
-            carried = self.load_ahead(b, i, carried)
+            carried = self.load_ahead(b, self.ahead(b, i), carried)
         old = self.copy(b, dict(zip((self.index, *self.carried_late), (i, *state), strict=False)))
-        old.write(self.in_stage(1))
-        if not self.is_first:
-            carried = self.load_ahead(b, i, carried)
+        rest, at = self.in_stage(1), None
+        if self.under:
+            issued = next(n for n, o in enumerate(rest, 1) if _closes_products(o))
+            old.write(rest[:issued])
+            rest, at = rest[issued:], self.ahead(b, i)
+            carried = self.load_under(b, at, carried)
+        old.write(rest)
+        if not (self.is_first or self.all_under):
+            carried = self.load_ahead(b, at or self.ahead(b, i), carried, self.under)
         return (*(old.get(self.ends[p]) for p in self.carried_late), *carried)
 
-    def load_ahead(self, b: Builder, i: Value, carried: Values) -> Values:
-        """Stage 0 of the iteration that is to be loaded now."""
-        return self.load_in_range(b, arith.add(b, i, self.lead, hint="early"), carried)
+    def load_under(self, b: Builder, at: Ahead, carried: Values) -> Values:
+        """What of stage 0 runs under products."""
+        if self.all_under:
+            return self.load_ahead(b, at, carried)
+        index, more = at
+        build.if_(b, more, lambda b: self.first_stage(b, index, carried).write(self.under))
+        return carried
+
+    def load_ahead(
+        self, b: Builder, at: Ahead, carried: Values, done: Collection[Op] = ()
+    ) -> Values:
+        """Stage 0 of an iteration, if there is one, but for what is done."""
+        index, more = at
+        out = build.if_(b, more, lambda b: self.load(b, index, carried, done), lambda b: carried)
+        if self.by_group:
+            engines.CLOSES["copies"](b)
+        return out
+
+    def ahead(self, b: Builder, i: Value) -> Ahead:
+        """The iteration that is to be loaded now, and whether there is one."""
+        index = arith.add(b, i, self.lead, hint="early")
+        return index, arith.lt(b, index, self.loop.operands[1], hint="more")
 
 
-def _drains(loop: Op) -> bool:
-    """Does each iteration give the slots back that it has read?"""
+def _closes_products(o: Op) -> bool:
+    return engines.CLOSED.get(o.kind) == "products"
+
+
+def _late(loop: Op) -> frozenset[Value]:
+    """What is told that slots are free which another iteration has read."""
     inside = list(walk(loop.regions[0]))
     read = {o.operands[1] for o in inside if o.kind is mbarrier.mbarrier_wait}
-    return all(o.operands[1] in read for o in inside if o.kind is mbarrier.mbarrier_arrive)
+    arrivals = (o for o in inside if o.kind is mbarrier.mbarrier_arrive)
+    return frozenset(o.operands[0] for o in arrivals if o.operands[1] not in read)
 
 
 def _without_groups(ops: Sequence[Op]) -> list[Op]:

@@ -16,7 +16,8 @@ before (in a loop):                         after:
 
 A left operand in registers stays in them that long: it has to be made of what the wait brought, so that its
 next value can't be there before, and both fit.  Rings of two slots are drained at once (in_flight_dots.py
-says why).
+says why), but where all are boxes, and other slots are given back in time: these are asked for under the next
+products (fuse_tasks).
 """
 
 from __future__ import annotations
@@ -93,9 +94,9 @@ class LateWait:
         build.if_(b, when, arrive)
 
 
-def late_wait(o: Op, dots: Dots, threads: int, room: int) -> LateWait | None:
+def late_wait(o: Op, dots: Dots, threads: int, room: int, slots: int) -> LateWait | None:
     """The loop with its last dot's wait in the next iteration; None where it has to stay.  room: registers
-    that each of so many threads has."""
+    that each of so many threads has; slots: of a ring, at least."""
     (body,) = o.regions
     ops = list(body.ops)
     waits = [x for x in ops if engines.WAITED.get(x.kind) == "products"]
@@ -116,7 +117,7 @@ def late_wait(o: Op, dots: Dots, threads: int, room: int) -> LateWait | None:
         param in reads(x) for x in ops[: ops.index(first)]
     ):
         return None
-    releases = _releases(ops, issued[0], last, dots)
+    releases = _releases(ops, issued[0], last, dots, slots)
     held = [x.result.typed(InFlight).tile for x in ops if mma.is_issued(x)]
     if isinstance(left := issued[0].operands[0].type, Tile):
         held.append(left)
@@ -155,14 +156,15 @@ def _holds(ops: list[Op], dot: Op, first: Op, dots: Dots) -> bool:
     return all(dots.origin(v)[0] not in stored for v in dot.operands[:2])
 
 
-def _releases(ops: list[Op], dot: Op, last: Op, dots: Dots) -> tuple[Op, ...] | None:
+def _releases(ops: list[Op], dot: Op, last: Op, dots: Dots, least: int) -> tuple[Op, ...] | None:
     """The arrivals that give the slots back which the dot reads; None where they can't come later."""
     slots = {slot for v in dot.operands[:2] if (slot := dots.origin(v)[1]) is not None}
     rings = [x for x in ops if x.kind is task.ring_next and x.operands[0] in slots]
-    if any(x.attrs["depth"] < dots.slots for x in rings):
+    if any(x.attrs["depth"] < least for x in rings):
         return None
     arrivals = [x for x in ops if x.kind is mbarrier.mbarrier_arrive and x.operands[1] in slots]
     behind = ops[ops.index(last) :]
     if any(x not in behind for x in arrivals) or slots != {x.operands[1] for x in arrivals}:
         return None
-    return tuple(arrivals)
+    others = [x for x in ops if x.kind is mbarrier.mbarrier_arrive and x not in arrivals]
+    return tuple(arrivals) if others or least > 2 else None
