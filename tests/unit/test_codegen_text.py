@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import warploom as wl
 import warploom.language as tl
 from tests.unit.codegen_kernels import emitted, kernel
 from tests.unit.host_functions import compile_expressions
+from warploom.codegen.formula import displaced
 from warploom.codegen.prelude import _paragraphs
 from warploom.codegen.text import Text, is_used
 from warploom.runtime.nvrtc import compile_cuda
@@ -117,3 +119,20 @@ def test_the_prelude_defines_what_it_uses_before() -> None:
         used = names & set(re.findall(r"(\w+)[(<]", code)) - {name}
         assert used <= known, f"{name} uses {used - known}, defined behind it"
         known.add(name)
+
+
+@pytest.mark.parametrize(
+    ("rows", "flip", "shared", "apart"),
+    [
+        (8, 32, "(at ^ 32)", "(at ^ 32)"),
+        (8, 2080, "(at ^ 32) + 2048", "(at ^ 2080)"),
+        (16, 2080, "(at ^ 2080)", "(at ^ 2080)"),  # some lanes have that bit
+        (16, 4128, "(at ^ 32) + 4096", "(at ^ 4128)"),
+    ],
+)
+def test_accesses_share_what_swizzles_flip(rows: int, flip: int, shared: str, apart: str) -> None:
+    lane = np.arange(32)
+    first = lane % 8 * 144 ^ lane % rows // 8 * 2048
+    for text, together in ((shared, True), (apart, False)):
+        assert displaced("at", first, first ^ flip, together) == text
+        assert (eval(text, {"at": first}) == first ^ flip).all()

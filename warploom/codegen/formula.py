@@ -18,8 +18,10 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-def displaced(name: str, first: Ints, other: Ints) -> str:
-    """C for `other`, given that the variable (or literal) `name` holds `first`, one value a thread."""
+def displaced(name: str, first: Ints, other: Ints, shared_flips: bool = False) -> str:
+    """C for `other`, given that the variable (or literal) `name` holds `first`, one value a thread.
+    shared_flips: flip what a swizzle permutes alone and add the rest, which is part of an access: of many the
+    flipped ones are few, each computed once."""
     if not first.size:
         return name
     more = other - first
@@ -28,13 +30,14 @@ def displaced(name: str, first: Ints, other: Ints) -> str:
         if name.isdigit():
             return str(int(name) + n)
         return f"{name} + {n}" if n else name
-    flip = other ^ first
-    if (flip == flip[0]).all():
-        return f"({name} ^ {int(flip[0])})"
     low = (1 << 10) - 1  # swizzles permute bits below the period of 1024 bytes
     x, a = (first & low) ^ (other & low), (other & ~low) - (first & ~low)
-    if (x == x[0]).all() and (a == a[0]).all():
-        return f"({name} ^ {int(x[0])}) + {int(a[0])}"
+    is_parted = bool((x == x[0]).all() and (a == a[0]).all())
+    flip = other ^ first
+    if (flip == flip[0]).all() and not (is_parted and shared_flips):
+        return f"({name} ^ {int(flip[0])})"
+    if is_parted:
+        return f"({name} ^ {int(x[0])})" + f" + {int(a[0])}" * bool(a[0])
     raise InternalError(f"codegen: no common displacement from {name}")
 
 

@@ -89,7 +89,10 @@ def loaded(e: Emitter, dst: Array, start: int, size: int, text: str) -> None:
 
 class Places:
     """Addresses of accesses, one table (warps, lanes) each: from the first one's where they follow from it,
-    else each by its formula.  `needed` likewise: where an address matters."""
+    else each by its formula.  `needed` likewise: where an address matters.  many: as of loads of operands,
+    they share what swizzles flip."""
+
+    many = False
 
     def __init__(self, e: Emitter, base: Address, first: Ints, needed: Bools, hint: str) -> None:
         self.e, self.base, self.first, self.needed, self.hint = e, base, first, needed, hint
@@ -99,7 +102,7 @@ class Places:
         try:
             if (needed & ~self.needed).any():
                 raise InternalError("codegen: the first access has no address there")
-            text = displaced(self.name, self.first[needed], table[needed])
+            text = displaced(self.name, self.first[needed], table[needed], self.many)
         except InternalError:
             text = self.e.thread_value(table, self.hint, needed)
         return f"{self.base} + {text}" if text != "0" else str(self.base)
@@ -151,6 +154,7 @@ def load_tile(
     while n > 1 and n * item > 16:
         n //= 2
     places = Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
+    places.many = True
     per = per_word(dst.elem)
     if n < per:  # parts of a packed word
         for w in range(dst.words):
@@ -207,23 +211,24 @@ def _matrix_calls(
 
     (first register, the call up to its address) of each."""
     rows = [form.row(lane) for lane in range(32)]
-    row_at = _row_places(e, at, thread_offsets(layout, g), rows, hint)
+    row_at = _row_places(e, at, thread_offsets(layout, g), rows, hint, name == "ldmatrix")
     name = f"{name}{form.count}{'_trans' if form.trans else ''}"
     for start in range(0, layout.registers, form.count * form.elements):
         yield start, f"{name}({row_at(start)}"
 
 
 def _row_places(
-    e: Emitter, at: Address, offsets: Ints, rows: Iterable[tuple[int, int]], hint: str
+    e: Emitter, at: Address, offsets: Ints, rows: Iterable[tuple[int, int]], hint: str, many: bool
 ) -> Callable[[int], str]:
     """By first register C for the address of the row that each lane gives.  rows: of each lane the register,
-    counted from there, and the lane whose offset (warps, lanes, registers) that is."""
+    counted from there, and the lane whose offset (warps, lanes, registers) that is.  many: as of Places."""
 
     def table(start: int) -> Ints:
         return np.array([[w[lane, start + reg] for reg, lane in rows] for w in offsets])
 
     everywhere = np.ones(offsets.shape[:2], np.bool_)
     places = Places(e, at, table(0), everywhere, f"{hint}_row")
+    places.many = many
     return lambda start: places.at(table(start), everywhere)
 
 
@@ -238,7 +243,7 @@ def _load_transposed(
 ) -> None:
     """Bytes transposed on their way from a slot: ldmatrix.trans, then two words of each pair of registers."""
     units = thread_offsets(layout, g) // UNIT_BYTES * UNIT_BYTES
-    row_at = _row_places(e, at, units, form.rows, hint)
+    row_at = _row_places(e, at, units, form.rows, hint, many=True)
     selectors = [
         e.thread_value(np.array([words] * layout.warps), f"{hint}_bytes")
         for words in form.selectors
