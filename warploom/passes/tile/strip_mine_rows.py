@@ -208,7 +208,7 @@ class _Miner:
     def in_place(self, load: Op, store: Op, place: dict[Op, int]) -> bool:
         """Is a tile stored where it was loaded before, each element at a place of its own?"""
         p = store.operands[0]
-        apart = self.accesses.facts.axis(p, 0).slope
+        apart = len(shape_of(p.type)) == 1 and self.accesses.facts.axis(p, 0).slope
         return load.operands[0] is p and place[load] < place[store] and bool(apart)
 
     def is_passed(self, loop: _Loop, base: int) -> bool:
