@@ -18,7 +18,7 @@ from warploom.ir.core import Func, Op, Region
 from warploom.ir.ops import smem, tile
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
-from warploom.passes.warp.order_atomics import order_atomics
+from warploom.passes.warp.order_atomics import _DTYPES, order_atomics
 
 ARGS = (*(np.zeros(n, np.float32) for n in (192, 192, 64)), np.zeros(2, np.int32))
 
@@ -151,3 +151,43 @@ def test_one_number_is_for_one_warp() -> None:
     with pytest.raises(CompileError, match="by a single warp only") as caught:
         order_atomics(parse_func(several))
     assert caught.value.code == "atomic-result"
+
+
+@wl.jit
+def for_everybody(x, y, FN: tl.constexpr, SCOPE: tl.constexpr):
+    i = tl.arange(0, 64)
+    if FN == "cas":
+        old = tl.atomic_cas(x + i, tl.load(y + i), tl.load(y + 63 - i), scope=SCOPE)
+    elif FN == "load":
+        old = tl.atomic_load(x + i, scope=SCOPE)
+    else:
+        old = getattr(tl, f"atomic_{FN}")(x + i, tl.load(y + i), scope=SCOPE)
+    tl.store(y + i, old)
+
+
+NUMPY = {"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64, "f32": np.float32,
+         "f64": np.float64}  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", _DTYPES)
+@pytest.mark.each(3)
+def test_what_the_system_sees_is_atomic_and_ordered_for_it(fn: str) -> None:
+    for d in sorted(_DTYPES[fn] & NUMPY.keys()):
+        x, y = (np.arange(64).astype(NUMPY[d]) for _ in range(2))
+        wide, plain = (
+            for_everybody.compile_for(x, y, grid=(1,), FN=fn, SCOPE=s) for s in ("sys", "gpu")
+        )
+        assert (
+            "_system" in wide.cuda and "fence_gpu" not in wide.cuda
+        ) and "_system" not in plain.cuda
+        assert wide.resources.problems() == ()
+        found = [(x.copy(), y.copy()) for _ in range(2)]
+        for compiled, args in zip((wide, plain), found, strict=True):
+            compiled.simulate(*args, grid=(1,))
+        assert np.array_equal(found[0], found[1])
+
+
+def test_halves_are_combined_by_the_gpu_alone() -> None:
+    x = np.zeros(64, np.float16)
+    with pytest.raises(CompileError, match="combine 32 or 64 bits there"):
+        for_everybody.compile_for(x, x.copy(), grid=(1,), FN="add", SCOPE="sys")

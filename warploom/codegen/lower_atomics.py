@@ -33,13 +33,16 @@ def _acquires(o: Op) -> bool:
     return read and dtype_of(o.result.type).bits in (32, 64)
 
 
-def _atomic_text(
-    elem: DType, fn: str, pointer: str, value: str, compared: str = "", acquires: bool = False
-) -> str:
-    """compared: what cas compares memory with.  acquires: a load does.  Which there are:
-    passes/warp/order_atomics.py."""
+def _is_of_system(o: Op) -> bool:
+    return o.attrs.get("scope") == "sys"
+
+
+def _atomic_text(o: Op, pointer: str, value: str, compared: str = "") -> str:
+    """compared: what cas compares memory with.  Which there are: passes/warp/order_atomics.py."""
+    elem, fn, suffix = dtype_of(o.result.type), o.attrs["fn"], "_system" * _is_of_system(o)
     if fn == "load" and elem.bits in (32, 64):
-        bits = f"load_{'acquire' if acquires else 'relaxed'}{elem.bits}({pointer})"
+        how = "acquire" if _acquires(o) else "relaxed"
+        bits = f"load_{how}{elem.bits}{suffix}({pointer})"
         if elem.is_float:
             return f"float_of({bits})" if elem.bits == 32 else f"__longlong_as_double((i64){bits})"
         return f"({c_type(elem)}){bits}"
@@ -47,19 +50,20 @@ def _atomic_text(
         return f"*({c_type(elem)} const volatile*){pointer}"
     if fn == "cas":
         bits = f"u{elem.bits}"
-        name = "atomic_cas_u16" if elem.bits == 16 else "atomicCAS"
+        name = "atomic_cas_u16" if elem.bits == 16 else f"atomicCAS{suffix}"
         return f"({c_type(elem)}){name}(({bits}*){pointer}, ({bits}){compared}, ({bits}){value})"
     if elem.name == "i64" and fn in ("add", "xchg", "and", "or", "xor"):
-        return f"(i64){ATOMICS[fn]}((u64*){pointer}, (u64){value})"
+        return f"(i64){ATOMICS[fn]}{suffix}((u64*){pointer}, (u64){value})"
     if elem.name == "f64" and fn == "xchg":
         bits = f"(u64)__double_as_longlong({value})"
-        return f"__longlong_as_double((i64)atomicExch((u64*){pointer}, {bits}))"
+        return f"__longlong_as_double((i64)atomicExch{suffix}((u64*){pointer}, {bits}))"
     if elem.name == "f32" and fn in ("max", "min"):
-        return f"atomic_f32<{'true' if fn == 'max' else 'false'}>({pointer}, {value})"
+        is_max = "true" if fn == "max" else "false"
+        return f"atomic_f32{suffix}<{is_max}>({pointer}, {value})"
     if elem.bits == 16:
         assert fn == "add", fn
         return f"atomic_add_{elem}({pointer}, {value})"
-    return f"{ATOMICS[fn]}({pointer}, {value})"
+    return f"{ATOMICS[fn]}{suffix}({pointer}, {value})"
 
 
 def _atomic(e: Emitter, o: Op) -> None:
@@ -76,7 +80,7 @@ def _atomic(e: Emitter, o: Op) -> None:
     r, pointers = e.regs(value), e.regs(p)
     masks = e.regs(rest[0]) if rest and fn != "cas" else None
     _order(e, o, "release")
-    n = 1 if used else together(o, t)
+    n = 1 if used or _is_of_system(o) else together(o, t)
     if n > 1:
         for i in range(0, len(r.elements), n):
             pointer, mask = pointed(pointers, masks, i)
@@ -100,7 +104,7 @@ def _each_atomically(e: Emitter, o: Op, place: Callable[[int], tuple[str, str]])
         pointer, mask = place(i)
         tests = [holder, e.inside(t, i), mask]
         old = read(compared.elements[i], elem) if compared else ""
-        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), old, _acquires(o))
+        text = _atomic_text(o, pointer, read(r.elements[i], elem), old)
         if used:
             name = e.name("old")
             e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
@@ -114,15 +118,14 @@ def _each_atomically(e: Emitter, o: Op, place: Callable[[int], tuple[str, str]])
 def _order(e: Emitter, o: Op, side: str) -> None:
     """The fence that an atomic has before it ('release') or after it ('acquire'), if it orders there."""
     if o.attrs.get("sem", "relaxed") in (side, "acq_rel") and not _acquires(o):
-        e.line("fence_gpu();")
+        e.line("fence_system();" if _is_of_system(o) else "fence_gpu();")
 
 
 def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
     """One thread's; all lanes of its warp get the result."""
     p, value, *rest = o.operands
     compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
-    given = (elem, o.attrs["fn"], e.scalar(p), e.scalar(value), compared)
-    text = _atomic_text(*given, acquires=_acquires(o))
+    text = _atomic_text(o, e.scalar(p), e.scalar(value), compared)
     tests = [] if e.elected else [e.use("leader")]
     tests += [e.scalar(v) for v in rest]
     name = e.name(o.result.hint, "old") if used else ""

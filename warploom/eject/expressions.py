@@ -473,7 +473,7 @@ def _globaltimer(x: Expressions, o: Op) -> str:
     return call("globaltimer")
 
 
-@value(tile.atomic, says="fn sem")
+@value(tile.atomic, says="fn sem scope")
 def _atomic(x: Expressions, o: Op) -> str:
     p, new, *rest = o.operands
     parts = [x.text(p), *([] if o.attrs["fn"] == "load" else [x.loose(new).text])]
@@ -481,8 +481,10 @@ def _atomic(x: Expressions, o: Op) -> str:
         parts.insert(1, x.loose(rest[0]).text)
     else:
         parts += [f"mask={x.loose(m).text}" for m in rest]
-    sem = o.attrs.get("sem", "relaxed")
-    return call(f"atomic_{o.attrs['fn']}", *parts, *([f'sem="{sem}"'] if sem != "acq_rel" else []))
+    sem, scope = o.attrs.get("sem", "relaxed"), o.attrs.get("scope", "gpu")
+    parts += [f'sem="{sem}"'] if sem != "acq_rel" else []
+    parts += [f'scope="{scope}"'] if scope != "gpu" else []
+    return call(f"atomic_{o.attrs['fn']}", *parts)
 
 
 @value(smem.shared_atomic, says="fn axis sem")

@@ -123,8 +123,8 @@ def _in_global(
     whole_group(f"an atomic {fn}")
     v = current().cast(tile_value(values, f"an atomic {fn}"), view_of(dst).dtype)
     pointers, inside = _places(dst, v, dim, indices)
-    one_of("scope", "scope", scope, *_SCOPES[:3])
-    wide = "cta" if scope == "cta" else "gpu"
+    one_of("scope", "scope", scope, *_SCOPES)
+    wide = "gpu" if scope == "cluster" else scope
     if fn == "cas":
         return atomics.atomic_cas(pointers, compare, v, sem=sem, scope=wide)
     if fn == "sub":

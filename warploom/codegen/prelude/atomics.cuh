@@ -6,15 +6,25 @@ template <class T> DEV T* shared_pointer(u32 addr) { return (T*)__cvta_shared_to
 // What reads for all of its thread's accesses behind it (PTX ISA, "ld").
 DEV u32 load_acquire32(const void* p) { u32 v; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
 
+DEV u32 load_acquire32_system(const void* p) { u32 v; asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+
 DEV u64 load_acquire64(const void* p) { u64 v; asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
+
+DEV u64 load_acquire64_system(const void* p) { u64 v; asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
 
 // What others wrote, by the GPU's own scope: a volatile load is one of the whole system.
 DEV u32 load_relaxed32(const void* p) { u32 v; asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
 
+DEV u32 load_relaxed32_system(const void* p) { u32 v; asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+
 DEV u64 load_relaxed64(const void* p) { u64 v; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
+
+DEV u64 load_relaxed64_system(const void* p) { u64 v; asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
 
 // What an atomic with an order has before and behind it (PTX ISA, "membar/fence").
 DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+DEV void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 // Adds to adjacent f32, each by itself, where `on`; p is aligned to all.  (PTX ISA, "red": vectors from sm_90 on.)
 DEV void red_add_f32x2(bool on, float* p, float a, float b) {
@@ -40,6 +50,16 @@ template <bool MAX> DEV float atomic_f32(float* p, float x) {
     expected = seen;
     const float now = __int_as_float(expected), next = MAX ? fmaxf(now, x) : fminf(now, x);
     seen = atomicCAS((int*)p, expected, __float_as_int(next));
+  } while (seen != expected);
+  return __int_as_float(seen);
+}
+
+template <bool MAX> DEV float atomic_f32_system(float* p, float x) {
+  int seen = *(volatile int*)p, expected;
+  do {
+    expected = seen;
+    const float now = __int_as_float(expected), next = MAX ? fmaxf(now, x) : fminf(now, x);
+    seen = atomicCAS_system((int*)p, expected, __float_as_int(next));
   } while (seen != expected);
   return __int_as_float(seen);
 }

@@ -24,9 +24,9 @@ def combined(
     fn: str, pointer: Operand, val: Operand, mask: Operand, compared: Operand, sem: Any, scope: Any,
     integer: bool,
 ) -> Tensor:  # fmt: skip
-    """An atomic's old values; it orders as asked, and for the whole GPU at least."""
+    """An atomic's old values; it orders as asked, for the whole GPU at least."""
     one_of("atomic-order", "sem", sem, None, *tile.ORDERS)
-    one_of("atomic-order", "scope", scope, None, "cta", "gpu")
+    one_of("atomic-order", "scope", scope, None, "cta", *tile.SCOPES)
     emitter, name = current(), f"atomic_{fn}"
     d = pointer_of(pointer, name)
     if integer and not d.is_int:
@@ -39,8 +39,12 @@ def combined(
     )
     if mask is not None:
         rest.append(mask_for(mask, shape, name))
-    order = sem or "acq_rel"  # as in Triton
-    return emitter.emit(tile.atomic, emitter.value(pointer), value, *rest, fn=fn, sem=order)
+    attrs = {"fn": fn, "sem": sem or "acq_rel"}  # as in Triton
+    if scope == "sys":
+        attrs["scope"] = scope
+        if d.bits < 32:
+            refuse("atomic-dtype", f"{name} of {d} with scope='sys'", "combine 32 or 64 bits there")
+    return emitter.emit(tile.atomic, emitter.value(pointer), value, *rest, **attrs)
 
 
 def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
@@ -58,7 +62,7 @@ def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
     means = (
         f"{does}; gives the old values. sem: what it orders of the accesses around it; 'acq_rel' (where not "
         "given) both sides, 'release' those before it, 'acquire' those behind it, 'relaxed' none. "
-        "scope: 'cta' or 'gpu'."
+        "scope: 'gpu' (as is 'cta'), or 'sys' for other GPUs and the host as well."
     )
     return method(named(f"atomic_{fn}", means, atomic))
 

@@ -454,6 +454,7 @@ def store(
 
 
 ORDERS = ("relaxed", "acquire", "release", "acq_rel")
+SCOPES = ("gpu", "sys")
 
 
 @op(Family.ACCESS, effect=Effect.READ | Effect.WRITE, axes=arith.alike)
@@ -463,6 +464,7 @@ def atomic(
     *rest: Type,
     fn: str,
     sem: str = "relaxed",
+    scope: str = "gpu",
     run: tuple[int, ...] = (),
 ) -> Type:
     """Combines value into memory at p (fn in add, max, min, and, or, xor, xchg); gives the old value.
@@ -473,10 +475,12 @@ def atomic(
     sem: what it orders of the accesses of the thread that does it, for all threads of the GPU: 'release'
     those before it, 'acquire' those after it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and
     "Release and Acquire Patterns"): a fence before it, after it, both or none.  Of one number's, 'release'
-    orders all that the program wrote before it, unless it is the producer that does it, for all tasks.  run:
-    as of `load`; each element is still combined by itself.
+    orders all that the program wrote before it, unless it is the producer that does it, for all tasks.
+    scope: who it is atomic and ordered for, the threads of the 'gpu' or all of the system ('sys': other GPUs,
+    the host).  run: as of `load`; each element is still combined by itself.
     """
     require(sem in ORDERS, f"an atomic is {', '.join(ORDERS)}, not {sem}", "atomic-order")
+    require(scope in SCOPES, f"an atomic is of {' or '.join(SCOPES)}, not {scope}", "atomic-order")
     pointed = _pointed("atomic", p)
     require(value == like(p, pointed), f"atomic of {value} to {p}", "store-type")
     if fn == "cas":
