@@ -192,7 +192,7 @@ def test_overlapping_arguments_take_the_uniform_variant(gpu: Gpu) -> None:
     with pytest.warns(WarploomWarning, match="out_ptr and x_ptr overlap"):
         kernel[(1,)](X, GpuArray((1 << 20) + 3984, (1000,)), 1000, 2.0, BLOCK=128)
     last = gpu.requests[-1]
-    assert (last.knobs.num_consumer_groups, last.knobs.num_stages, last.overlap) == (0, 1, True)
+    assert (last.knobs.num_consumer_groups, last.knobs.num_stages, last.overlap) == (0, 3, True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kernel[(1,)](X, GpuArray((1 << 20) + 4000, (1000,)), 1000, 2.0, BLOCK=128)  # side by side

@@ -122,9 +122,8 @@ def for_one_array(pairs: Pairs) -> Change:
 
 
 def for_overlap(request: Request) -> Request:
-    """The variant for arguments that overlap: uniform, every load and store in the program's order."""
-    knobs = replace(request.knobs.uniform(), num_stages=1)
-    return replace(request, knobs=knobs, overlap=True, schedule=None)
+    """The variant for arguments that overlap: uniform, no load passes a store of the program."""
+    return replace(request, knobs=request.knobs.uniform(), overlap=True, schedule=None)
 
 
 def for_empty(request: Request) -> Request:
