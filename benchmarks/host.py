@@ -12,7 +12,7 @@ tensors by objects with torch's methods, so that what is left is the Python part
 | call | `kernel[grid](12 arguments, 4 constexprs)`, seen before |
 | call, grid function | the same with `grid=lambda meta: …` |
 | call, tuned | the same through `@wl.autotune` with two configs |
-| new pointers | a call whose arrays were never seen: binding, two tensor maps, a new block |
+| new pointers | a call whose arrays were never seen: two tensor maps |
 """
 
 from __future__ import annotations
@@ -109,6 +109,12 @@ def on_cpu() -> dict[str, float]:
 
         def data_ptr(self) -> int:
             return self._pointer
+
+        def untyped_storage(self) -> Tensor:
+            return self
+
+        def nbytes(self) -> int:
+            return 2 * SIZE * SIZE
 
         def stride(self) -> tuple[int, int]:
             return SIZE, 1

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import warploom as wl
 import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
+from tests.unit.test_runtime_seen import Tensor
 from warploom.errors import CompileError, LaunchError
 from warploom.runtime import autotune, in_place, jit, launch, race, snapshot, variants
 from warploom.runtime import kernel as kernel_module
-from warploom.runtime.args import _PROBES, KEYS
+from warploom.runtime.args import _PROBES, KEYS, probe_torch
 from warploom.runtime.autotune import Autotuner
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, Resources
@@ -225,6 +226,20 @@ def test_a_verdict_holds_for_one_kind_of_device(gpu: Gpu, monkeypatch: pytest.Mo
     assert other is not None and block_of(other) == 32 and len(gpu.timer.asked) == 2 * once
     alike = kernel[(1,)](on[2], 1000)
     assert alike is not None and block_of(alike) == 64 and len(gpu.timer.asked) == 2 * once
+
+
+def test_calls_at_addresses_seen_before_choose_nothing(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in (_PROBES, KEYS):
+        monkeypatch.setitem(table, Tensor, probe_torch)
+    kernel, places = tuner(32, 64), range(1 << 20, 6 << 20, 1 << 20)
+    first = [kernel[(3,)](Tensor(at, dtype="torch.float32"), 1000) for at in places]
+    assert kernel.kernel.alike
+    monkeypatch.setattr(kernel, "choose", None)
+    assert [kernel[(3,)](Tensor(at, dtype="torch.float32"), 1000) for at in places] == first
+    addresses = [values[0] for *_, values in gpu.driver.launches[-5:]]
+    assert addresses == list(places)
 
 
 def test_a_broken_verdict_on_disk_is_no_verdict(gpu: Gpu) -> None:

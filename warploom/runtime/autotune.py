@@ -89,7 +89,7 @@ class Autotuner(Decorated):
         self._chosen = frozenset(name for c in self.configs for name in c.all_kwargs)
         self.verdicts: dict[Any, Verdict] = {}
         self._last: Verdict | None = None  # of the last call that was not seen before
-        self._seen: SeenCalls[tuple[Hit, Config]] = SeenCalls()
+        self._seen: SeenCalls[tuple[Hit | None, Config]] = SeenCalls()
         # heuristics may look at more than the key holds, and hooks change what arguments hold
         self._direct = isinstance(fn, JITFunction) and not any(c.pre_hook for c in self.configs)
         kernel = self.kernel
@@ -120,7 +120,12 @@ class Autotuner(Decorated):
         """Launch with the fastest config; tunes at the first call of a key."""
         step_aside()
         if seen := self._seen.find(args, kwargs):
-            (prepared, kernel, holds), config = seen
+            hit, config = seen
+            if hit is None:  # launched by what is alike
+                if not callable(grid):
+                    self.look_at_grid(grid, config, args, kwargs)
+                return self.kernel.launch(grid, *args, **kwargs, **config.all_kwargs)
+            prepared, kernel, holds = hit
             if holds():
                 if callable(grid):
                     grid = grid(self.kernel.meta(args, {**kwargs, **config.all_kwargs}))
@@ -132,8 +137,8 @@ class Autotuner(Decorated):
         resolved = {**kwargs, **config.all_kwargs}
         self.prepare_arguments(config, args, kwargs)
         found: CompiledKernel | None = self.fn.launch(grid, *args, **resolved)
-        if self._direct and (hit := self.kernel.seen.find(args, resolved)):
-            self._seen.add(args, kwargs, (hit, config))
+        if self._direct and found is not None:
+            self._seen.add(args, kwargs, (self.kernel.seen.find(args, resolved), config))
         return found
 
     def look_at_grid(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from warploom.errors import LaunchError
@@ -47,32 +47,38 @@ OF_TRITON = "function, metadata, launch_metadata, enter, exit"
 def starter(kernel: CompiledKernel, device: int, count: int) -> Start:
     """A function of a grid's sizes, a stream, numbers and addresses that launches a variant on a device.
 
-    It fills the block of parameters of a launch that has ended, as the driver copies them."""
+    It fills the block of parameters of a launch that has ended, as the driver copies them; tensor maps stay
+    where they are the same."""
     loaded = kernel.loaded()
-    idle: list[tuple[Prepared, Any, int, int]] = []
+    idle: list[Any] = []
 
     def made(grid: tuple[int, int, int], values: tuple[Any, ...]) -> tuple[Prepared, Any, int, int]:
         prepared = loaded.prepare(device, grid, values)
         return prepared, prepared.memory, prepared.begin, prepared.address
 
-    scalars, maps = parameter_texts(kernel.plan)
-    maps = [f"encoded({device}, {i}, {key})" for i, key in enumerate(maps)]
-    packed = re.sub(r"\ba\[(\d+)\]", r"a\1", ", ".join(["memory", "begin", *maps, *scalars]))
-    values = "".join(f"a{i}, " for i in range(count))
+    def named(text: str) -> str:
+        return re.sub(r"\ba\[(\d+)\]", r"a\1", text)
+
+    scalars, keys = parameter_texts(kernel.plan)
+    encoded = [f"encoded({device}, {i}, {named(key)}), " for i, key in enumerate(keys)]
+    values = f"({''.join(f'a{i}, ' for i in range(count))})"
     is_ready = "stream or thread.has_context" if loaded.driver.device_count == 1 else "stream"
     text = (
-        f"def run(x, y, z, stream, {values}):",
+        f"def run(x, y, z, stream, {values[1:-1]}):",
+        f" values = {values if keys else None}",
         " try:",
-        "  prepared, memory, begin, address = held = pop()",  # no other thread's
-        f"  pack({packed})",
+        "  prepared, memory, begin, address, filled, maps = pop()",  # no other thread's
+        *([f"  if filled != values: maps = {''.join(encoded)}"] if keys else []),
+        f"  pack(memory, begin, {'*maps, ' if keys else ''}{named(', '.join(scalars))})",
         " except unfilled:",  # `made` says what is wrong with a number
-        f"  prepared, memory, begin, address = held = made((x, y, z), ({values}))",
+        f"  prepared, memory, begin, address = made((x, y, z), {values})",
+        "  values, maps = None, ()",
         " config = configs.get(((x, y, z), stream))",
         f" if config is not None and ({is_ready}):",
         "  result = launch(config, function, address, 0)[0]",
         "  if result: prepared.failed(result, config, (x, y, z))",
         " else: prepared.start((x, y, z), stream)",
-        " push(held)",
+        " push((prepared, memory, begin, address, values, maps))",
     )
     return _executed(
         text,
@@ -94,6 +100,20 @@ def are_apart(x: Any, y: Any) -> bool:
     """Whether two arrays share no memory."""
     spans = [None if a is None else a.bytes_range() for a in map(inspect, (x, y))]
     return first_overlap([(0, 1)], lambda i: spans[i]) is None
+
+
+def apart_tests(
+    pairs: Iterable[tuple[int, int]], arrays: Mapping[int, str], names: dict[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Lines, and tests that tensors share no memory, over their names, and p with a name for its address.
+
+    A tensor ends at the latest with its storage; where that doesn't tell, strides do."""
+    names["are_apart"] = are_apart
+    pairs = sorted((i, j) for i, j in pairs if i != j and i in arrays and j in arrays)
+    tested = sorted({arrays[i] for pair in pairs for i in pair})
+    lines = [f"s = {a}.untyped_storage(); e{a} = s.data_ptr() + s.nbytes()" for a in tested]
+    named = [(arrays[i], arrays[j]) for i, j in pairs]
+    return lines, [f"(e{a} <= p{b} or e{b} <= p{a} or are_apart({a}, {b}))" for a, b in named]
 
 
 class FixedLauncher:
@@ -152,7 +172,7 @@ class FixedLauncher:
         gives `unread` the others.  checked: dtypes are tested, and whether memory holds an array's numbers
         with the other sign; else whether there are hooks."""
         specs, arrays = self.kernel.request.specs, self._arrays
-        values = [f"p{i}" if i in arrays else f"a{i}" for i in range(len(specs))]
+        values = [f"pa{i}" if i in arrays else f"a{i}" for i in range(len(specs))]
         first, *others = [f"a{i}.get_device()" for i in arrays] or [""]
         tests = [" == ".join([f"-1 < (device := {first})", *others])]
         tests += [values[i] for i in arrays]
@@ -160,9 +180,9 @@ class FixedLauncher:
         for i in arrays:
             aligned.setdefault(specs[i].fact.divisible, []).append(values[i])
         tests += [f"not ({' | '.join(each)}) & {n - 1}" for n, each in aligned.items() if n > 1]
-        pairs = [(i, j) for i, j in self.kernel.plan.disjoint if i != j and {i, j} <= set(arrays)]
-        ends = {i: f"e{i}" for pair in pairs for i in pair}
-        tests += [f"(e{i} <= p{j} or e{j} <= p{i} or are_apart(a{i}, a{j}))" for i, j in pairs]
+        names: dict[str, Any] = {}
+        ends, apart = apart_tests(self.kernel.plan.disjoint, {i: f"a{i}" for i in arrays}, names)
+        tests += apart
         key = ["device", *(f"a{i}.dtype" for i in arrays if checked)]
         key += [values[i] for i in self._integers]
         if checked:
@@ -171,8 +191,8 @@ class FixedLauncher:
             tests.append("not (AROUND or ENTER or EXIT)")
         is_read = bool(arrays) and all(s.kind != "descriptor" for s in specs)
         reads = (
-            *(f"  p{i} = a{i}.data_ptr()" for i in arrays),
-            *(f"  s = a{i}.untyped_storage(); {e} = s.data_ptr() + s.nbytes()" for i, e in ends.items()),
+            *(f"  pa{i} = a{i}.data_ptr()" for i in arrays),
+            *(f"  {line}" for line in ends),
             f"  start = known[{', '.join(key)},] if {' and '.join(tests)} else None",
         )  # fmt: skip
         text = (
@@ -185,8 +205,8 @@ class FixedLauncher:
             " return kernel",
         )
         return _executed(
-            text, known=self._known, unread=unread, kernel=self.kernel, are_apart=are_apart,
-            UNREAD=UNREAD, AROUND=AROUND, ENTER=ENTER, EXIT=EXIT,
+            text, known=self._known, unread=unread, kernel=self.kernel, UNREAD=UNREAD,
+            AROUND=AROUND, ENTER=ENTER, EXIT=EXIT, **names,
         )  # fmt: skip
 
     def _run_time_ones(self, args: Sequence[Any]) -> Sequence[Any]:

@@ -1,9 +1,10 @@
 """`@wl.jit`: from a call to a launch.
 
-A call takes one of two roads.  The fast one makes a key of everything that the launch depends on (addresses,
-shapes, strides, numbers) and finds a prepared launch under it.  The other binds the arguments to
-parameters, specializes, compiles or finds the variant, prepares the launch, and leaves it for the fast
-road.  On host arrays the kernel is interpreted instead.
+A call takes one of three roads.  The fast ones make a key of what the launch depends on, and find what to
+launch under it: one of all but addresses and floats, which fill a launch's parameters (alike.py); one of
+everything, where that can't be (seen.py).  The other binds the arguments to parameters, specializes, compiles
+or finds the variant, prepares the launch, and leaves it for the fast roads.  On host arrays the kernel is
+interpreted instead.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import exact
+from warploom.runtime.alike import AlikeCalls
 from warploom.runtime.args import (
     CPU,
     device_among,
@@ -117,6 +119,7 @@ class JITFunction(KernelNames, Launched):
         functools.update_wrapper(self, fn, updated=())
         self._variants = Compilations()
         self.seen: SeenCalls[Hit] = SeenCalls()
+        self.alike = AlikeCalls()
         self._known: dict[Any, _Known] = {}  # by kind_of_grid, changes and `Usual.classes`
         # By grid, `Usual.classes` and `Usual.extents`.
         self._accepted: dict[Any, Accepted[CompiledKernel]] = {}
@@ -143,6 +146,12 @@ class JITFunction(KernelNames, Launched):
             launch = functools.partial(self._run_unseen, grid, args, kwargs)
             found: CompiledKernel | None = launch_with_hooks(self, launch, grid, args, kwargs)
             return found
+        if self.alike:
+            if callable(grid):
+                grid = grid(self.meta(args, kwargs))
+            kernel = self.alike.launched(grid, args, kwargs)
+            if kernel is not None:
+                return kernel
         hit = self.seen.find(args, kwargs)
         if hit is not None:
             prepared, kernel, holds = hit
@@ -236,6 +245,8 @@ class JITFunction(KernelNames, Launched):
             kernel, captured = accepted.kernel, accepted.captured
         if kernel.plan.programs:
             return kernel, kernel.prepared(device, sizes, values, captured)
+        if accepted is not None:
+            self.alike.add(sizes, args, kwargs, self._constexpr_flags, accepted, device)
         return kernel, kernel.loaded().prepare_bound(device, sizes, *kernel.binder(values))
 
     def _remember(

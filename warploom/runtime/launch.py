@@ -371,11 +371,12 @@ def driver() -> CudaDriver:
 
 def current_stream(device: int) -> int:
     """torch's current stream where torch is in use in this process, else the default stream."""
-    getter = _torch_stream_getter()
+    getter = stream_getter()
     return getter(device) if getter is not None else 0
 
 
-def _torch_stream_getter() -> Callable[[int], int] | None:
+def stream_getter() -> Callable[[int], int] | None:
+    """What gives torch's current stream on a device; None where torch is not in use."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
@@ -455,7 +456,7 @@ class Prepared:
         if stream is None:
             getter = self._stream_of
             if getter is None:
-                getter = self._stream_of = _torch_stream_getter()
+                getter = self._stream_of = stream_getter()
             stream = 0 if getter is None else getter(self.device)
         try:  # the sum is an int where all sizes are: 2.0, which is equal to 2, is refused
             sizes = grid if type(grid) is tuple else (grid,)

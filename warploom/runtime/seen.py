@@ -69,37 +69,58 @@ class SeenCalls(Generic[T]):
         self._alike = ((key_of, calls), *self._alike[: TYPES_KEPT - 1])
 
 
-def _key_function(values: Iterable[tuple[int | str, Any]]) -> KeyOf:
-    """A function that gives the key of a call's arguments where they have the types of these; else None.
+class Reading:
+    """A function of a call's arguments that is being written: variables for arguments of these types, each
+    with its position or name."""
 
-    values: each with its position or name."""
-    constants: dict[str, Any] = {}
+    def __init__(self, values: Iterable[tuple[int | str, Any]]) -> None:
+        self.variables = [(f"a{i}", at, value) for i, (at, value) in enumerate(values)]
+        self.constants: dict[str, Any] = {}
 
-    def constant(value: Any) -> str:
-        name = f"c{len(constants)}"
-        constants[name] = value
+    def constant(self, value: Any) -> str:
+        """A name for a value."""
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
         return name
 
-    unpacked, named, tests, parts = [], [], [], []
-    for i, (at, value) in enumerate(values):
-        name, kind = f"a{i}", type(value)
-        if isinstance(at, int):
-            unpacked.append(name)
-        else:
-            named.append(f"  {name} = kwargs[{at!r}]")
-        tests.append(f"type({name}) is {constant(kind)}")
-        parts.append(_read(name, value, constant))
-    lines = (
-        "def key_of(args, kwargs):",
-        f" if len(kwargs) != {len(named)}: return None",
-        " try:",
-        f"  [{', '.join(unpacked)}] = args",
-        *named,
-        " except (ValueError, KeyError): return None",
-        f" if {' and '.join(tests) or 'True'}: return ({' '.join(f'{p},' for p in parts)})",
-    )
-    exec("\n".join(lines), constants)
-    key_of: KeyOf = constants["key_of"]
+    def key_of(self, name: str, value: Any) -> str:
+        """What a launch depends on of a variable with values of this one's type, as Python text."""
+        kind: Any = type(value)
+        if kind in _THEMSELVES:
+            return name
+        if kind is float:
+            return f"{name} or repr({name})"
+        if isinstance(value, tuple | list):
+            return f"{self.constant(_key_of_parts)}({name})"
+        read = KEYS.get(kind) or probe_of(kind, value) or key_of_class(kind)
+        is_torch = read is probe_torch
+        return TORCH_READS.format(name) if is_torch else f"{self.constant(read)}({name})"
+
+    def written(self, lines: Iterable[str], result: str) -> Any:
+        """The function: `result`, after these lines, where arguments have the types; else None."""
+        unpacked = [name for name, at, _ in self.variables if isinstance(at, int)]
+        named = [(name, at) for name, at, _ in self.variables if isinstance(at, str)]
+        tests = [f"type({n}) is {self.constant(type(v))}" for n, _, v in self.variables]
+        text = (
+            "def read(args, kwargs):",
+            f" if len(kwargs) != {len(named)}: return None",
+            " try:",
+            f"  [{', '.join(unpacked)}] = args",
+            *(f"  {name} = kwargs[{at!r}]" for name, at in named),
+            " except (ValueError, KeyError): return None",
+            f" if not ({' and '.join(tests) or 'True'}): return None",
+            *(f" {line}" for line in lines),
+            f" return {result}",
+        )
+        exec("\n".join(text), self.constants)
+        return self.constants["read"]
+
+
+def _key_function(values: Iterable[tuple[int | str, Any]]) -> KeyOf:
+    """A function that gives the key of a call's arguments where they have the types of these; else None."""
+    made = Reading(values)
+    parts = [made.key_of(name, value) for name, _, value in made.variables]
+    key_of: KeyOf = made.written((), f"({' '.join(f'{p},' for p in parts)})")
     return key_of
 
 
@@ -114,19 +135,6 @@ def _part(value: Any) -> Any:
     kind = type(value)
     read = KEYS.get(kind) or probe_of(kind, value) or distinct
     return read(value)
-
-
-def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
-    """What a launch depends on of a variable with values of this one's type, as Python text."""
-    kind: Any = type(value)
-    if kind in _THEMSELVES:
-        return name
-    if kind is float:
-        return f"{name} or repr({name})"
-    if isinstance(value, tuple | list):
-        return f"{constant(_key_of_parts)}({name})"
-    read = KEYS.get(kind) or probe_of(kind, value) or key_of_class(kind)
-    return TORCH_READS.format(name) if read is probe_torch else f"{constant(read)}({name})"
 
 
 class Usual(NamedTuple):
