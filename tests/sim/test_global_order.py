@@ -14,6 +14,7 @@ from tests.mutants.change import put
 from warploom.check import Case, Verdict, check
 from warploom.ir.core import Func, Region, walk
 from warploom.ir.ops import smem
+from warploom.language import float32
 from warploom.sim.machine import simulate
 from warploom.sim.report import Race
 
@@ -144,3 +145,38 @@ def test_threads_that_load_for_nothing_count_for_none() -> None:
     func = doubled.compile_for(*args, grid=(1,)).lowered.placed
     assert not list(without_a_barrier(func)) and not is_race(func, args)
     assert check(func, launch=Case(args, (1, 1, 1))).ok
+
+
+class Shifted(wl.Script):
+    """Rows go through memory; each thread reads what another one wrote."""
+
+    def __init__(self, synced: bool) -> None:
+        super().__init__()
+        self.synced = synced
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32, z_ptr: ~float32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 4
+        x = self.global_view(x_ptr, dtype=float32, shape=[32, 32])
+        y = self.global_view(y_ptr, dtype=float32, shape=[32, 32])
+        z = self.global_view(z_ptr, dtype=float32, shape=[32, 32])
+        self.store_global(y, self.load_global(x, offsets=[0, 0], shape=[32, 32]), offsets=[0, 0])
+        if self.synced:
+            self.sync()
+        self.store_global(
+            z, self.load_global(y, offsets=[1, 0], shape=[32, 32]) + 1.0, offsets=[0, 0]
+        )
+
+
+def test_a_script_that_leaves_the_barrier_out_is_refused() -> None:
+    x = array(1024).reshape(32, 32)
+    y, z = np.zeros_like(x), np.zeros_like(x)
+    Shifted(True)(x, y, z)
+    assert np.array_equal(z, np.vstack([x[1:], 0 * x[:1]]) + 1)
+    assert Shifted(True).check(x, y, z).ok
+    with pytest.raises(
+        Race, match="element 32 of y_ptr, which thread 8 of main stores in no order"
+    ):
+        Shifted(False)(x, y, z)
+    (failure,) = Shifted(False).check(x, y, z).failures
+    assert "touch one word by different threads: element 32 of y_ptr" in str(failure.error)

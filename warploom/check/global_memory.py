@@ -194,7 +194,14 @@ class _Checker:
             return True
         both = f"two executions of {a}" if a is b else f"{a} and {b}"
         if isinstance(seen, Common) and seen.is_certain:
-            self._broken(_race(a, b, _witness(a, seen), "access one word, with no barrier between"))
+            where = f"element {seen.word} of {a.base.hint if a.base else 'memory'} by {seen.one}"
+            self._broken(
+                Race(
+                    "global-race", f"{both} touch one word by different threads: {where}", b.loc,
+                    () if a is b else (Note("the other one", a.loc),),
+                    help="a barrier must stand between the two: self.sync()",
+                )
+            )  # fmt: skip
             return False
         why = f": the place depends on {left}" if left else ""
         self._open(

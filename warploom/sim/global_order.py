@@ -106,7 +106,7 @@ class GlobalAccesses:
             f"{earlier.party.who} {did} in no order with it",
             now.party.op.loc,
             (Note("the other access", earlier.party.op.loc),),
-            help="a barrier must stand between the two: tl.debug_barrier(), in a script self.sync()",
+            help="a barrier must stand between the two: self.sync()",
         )
 
     def _going_on(
