@@ -16,6 +16,7 @@ from warploom.runtime.build import (
     BESIDE,
     ENOUGH_THREADS,
     FEWEST_REGISTERS,
+    FEWEST_THREADS,
     HOPELESS_SPILLS,
     LONG,
     PER_SPILL,
@@ -35,7 +36,9 @@ def build(registers: int, spills: int = 0) -> Build:
     return Build("k", b"", "", registers, spills, 0, 0, 0, (), 1.0, "none", "", 0.5)
 
 
-def asked(first: Build, streams: bool = False, threads: int = 128, dots: bool = False) -> list[int]:
+def asked(
+    first: Build, streams: bool = False, threads: int = 128, dots: bool = False, held: int = 0
+) -> list[int]:
     """The numbers of CTAs that are asked for, where all spill."""
     seen: list[int] = []
 
@@ -43,7 +46,7 @@ def asked(first: Build, streams: bool = False, threads: int = 128, dots: bool = 
         seen.append(ctas)
         return build(8, 8)
 
-    best_occupancy(first, OpenOccupancy(threads, streams, dots), SM_90A, again)
+    best_occupancy(first, OpenOccupancy(threads, streams, dots, held=held), SM_90A, again)
     return seen
 
 
@@ -62,6 +65,9 @@ def test_nothing_where_all_threads_fit() -> None:
 def test_loops_that_only_load_get_enough_threads() -> None:
     assert asked(build(56), streams=True) == [ENOUGH_THREADS // 128]
     assert asked(build(200), streams=True) == [2]  # no more fit
+    # What a step loads stays on its way at once: 96 registers; at the end FEWEST_THREADS remain.
+    assert asked(build(56), streams=True, held=80) == [5]
+    assert asked(build(56), streams=True, held=200) == [FEWEST_THREADS // 128]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ FEW_BYTES = 16
 FEWEST_REGISTERS = 40
 # Threads of a multiprocessor that have to remain where registers are given to what a loop loads, and the
 # registers of a thread beside that: with 112 a loop issues its 17 loads before it computes, with 80 in turns
-# (64 programs of it took 122 us; Triton's, with 92, 100).
+# (64 programs of it took 122 us; Triton's, with 92, 100).  One that adds up 16 loads of 16 bytes into 64 sums
+# does so one by one with 80, ten at once with 128.
 FEWEST_THREADS = 512
 BESIDE = 16
 
@@ -259,7 +260,7 @@ def _text(request: Request, lowered: Lowered) -> _Text:
 
     placed, file = lowered.placed, request.machine().registers
     asked = open_occupancy(placed, request.machine()) if request.knobs.maxnreg is None else None
-    if asked is not None and (asked.steps or asked.dots):
+    if asked is not None and (asked.streams or asked.steps or asked.dots):
         asked = replace(asked, held=_held(lowered))
     if asked is not None and asked.dots and asked.held > file.per_thread - BESIDE:
         # It will spill: it should not to save registers as well.
@@ -380,9 +381,9 @@ def _cheap_more(registers: int, asked: OpenOccupancy, target: Target) -> int | N
 def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> list[int]:
     """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
     only load no more than make ENOUGH_THREADS (and more that are cheap: `_cheap_more`); else first one more,
-    and half as many at last where ptxas spilled to save registers. Loops that load and in which threads wait
-    for each other get the registers that tiles are estimated to take, while FEWEST_THREADS remain: else what
-    could be on its way at once comes in turns, step by step. None where it found the registers for as many
+    and half as many at last where ptxas spilled to save registers. Loops that load get the registers that
+    tiles are estimated to take, while FEWEST_THREADS remain: else what could be on its way at once comes in
+    turns. None where it found the registers for as many
     threads as there can be. Of kernels of dots ptxas is asked only where it spills without need: at times it
     takes a few registers of those that it may, and keeps whole accumulators in memory."""
     threads, file = asked.threads, target.registers
@@ -394,13 +395,13 @@ def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> l
     fit = min(file.per_sm // each, most)
     if fit == most and not build.spill_bytes:
         return []
+    least = file.unit * -(-(asked.held + BESIDE) // file.unit)
+    holding = max(file.per_sm // (least * threads), -(-FEWEST_THREADS // threads))
     if asked.streams:
-        return [min(fit, max(1, -(-ENOUGH_THREADS // threads)))]
+        return [min(fit, holding, max(1, -(-ENOUGH_THREADS // threads)))]
     more = file.per_sm // ((fit + 1) * threads) // file.unit * file.unit
     found = [fit + 1, fit] if fit < most and more >= FEWEST_REGISTERS else [fit]
     if asked.held:
-        least = file.unit * -(-(asked.held + BESIDE) // file.unit)
-        holding = max(file.per_sm // (least * threads), -(-FEWEST_THREADS // threads))
         found = [n for n in found if n <= holding] or [min(fit, holding)]
     if build.spill_bytes and build.registers < file.per_thread and fit > 1:
         found.append(fit // 2)
