@@ -4,8 +4,8 @@ What is read once passes through the L2 and takes the place of what will be read
 launched later then fetches from memory what an earlier one had brought.  So such loads ask the L2 to give up
 their lines first, where an engine copies them: one thread says it once a copy.
 
-The gradient of a tall product (64x2048 of one operand a program, all of the other, 1024 programs) read 5.7 %
-more from memory than it had to, and takes 6 % less time with the hint (76.0 to 71.4 us on an H200).
+A tall product (64x2048 of one operand a program, all of the other, 1024 programs) read 5.7 %
+more from memory than it had to, and takes 6 % less time with the hint.
 
 That a place depends on a program's number is not enough: `pid // n` is the same for n programs.  A number is
 told apart where what follows from it by sums and products is in the place, or both its quotient and its
