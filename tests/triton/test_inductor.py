@@ -80,6 +80,33 @@ def test_device_asserts_run_and_nothing_else_is_a_debug_build(scale: Any) -> Non
     assert " || " in eight.cuda and "(bool)" not in eight.cuda  # of predicates no bytes
 
 
+def test_a_cubin_is_given_away_where_others_can_launch_it(scale: Any) -> None:
+    """With the arguments in order, and nothing chosen by them (AOTInductor does)."""
+    kernel = compiled(scale)
+    assert kernel.asm["cubin"][:4] == b"\x7fELF" and kernel.name == kernel.plan.name
+    names = dict.fromkeys(("x_ptr", "o_ptr"), "*bf16") | dict.fromkeys(("n", "BLOCK"), "constexpr")
+    source = ASTSource(
+        normalized, names, {"n": 16384, "BLOCK": 2048}, {(0,): [["tt.divisibility", 16]]}
+    )
+    ahead = triton.compile(
+        source, H100, {"num_warps": 16}
+    )  # of its stores: arrays have to be apart
+    unused = ASTSource(looked_back, {"x_ptr": "*i32", "ws_ptr": "*i32"})
+    assert triton.compile(unused, H100).asm["cubin"]
+    for refused in (
+        ahead,
+        triton.compile(ASTSource(first_of_two, {"x_ptr": "*i32", "y_ptr": "*i32"}), H100),
+    ):
+        assert refused.asm["cuda"] and refused.compiled.cubin
+        with pytest.raises(triton.CompilationError, match="can't be launched by others"):
+            refused.asm["cubin"]
+
+
+@triton.jit
+def first_of_two(x_ptr: Any, y_ptr: Any) -> None:
+    tl.store(y_ptr, 1)
+
+
 def test_a_kernel_comes_out_of_another_process(scale: Any) -> None:
     """Pickled without what it was compiled to, as Inductor's workers pickle `__dict__`."""
     kernel = compiled(scale)

@@ -11,6 +11,8 @@ from typing import Any
 from warploom.runtime.compiled import CompiledKernel as _Compiled
 from warploom.runtime.fixed import FixedLauncher
 from warploom.runtime.hooks import AROUND_COMPILE, LazyDict
+from warploom.runtime.introspection import Asm
+from warploom.runtime.plan import ScalarParam
 from warploom.target import DEFAULT, Target
 from warploom.triton import errors
 from warploom.triton.backends import CUDABackend, GPUTarget, target_for
@@ -68,6 +70,30 @@ class ASTSource:
         }
 
 
+class Forms(Asm):
+    """The forms of a kernel by their names.  Who asks for the "cubin" (AOTInductor) launches it himself, with
+    what Triton's takes: raises CompilationError where this one takes something else."""
+
+    def __getitem__(self, name: str) -> Any:
+        plan = self._kernel.plan
+        each = [p.arg if isinstance(p, ScalarParam) else None for p in plan.params]
+        choices = plan.disjoint, plan.nonnegative, plan.positive, plan.short, plan.one_array
+        if name == "cubin" and (
+            each != list(range(len(self._kernel.request.specs)))
+            or plan.cluster != (1, 1, 1)
+            or plan.programs
+            or any(choices)
+        ):
+            raise CompilationError(
+                "foreign-launch",
+                f"{plan.name} can't be launched by others: its parameters, or which variant runs, are chosen "
+                "at each launch from the arguments",
+                help="AOTInductor and cpp_wrapper: compile without `warploom run`; to read it: "
+                "kernel.compiled.cubin",
+            )
+        return super().__getitem__(name)
+
+
 class CompiledKernel(metaclass=ABCMeta):
     """A kernel that `compile` gave.  It launches by `kernel[grid](*args)`, or as Triton's launchers do, by
     `run(x, y, z, stream, function, metadata, launch_metadata, enter_hook, exit_hook, *args)`.
@@ -102,6 +128,11 @@ class CompiledKernel(metaclass=ABCMeta):
         if name.startswith("__") or name in CompiledKernel.__slots__ or "src" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.compiled, name)
+
+    @property
+    def asm(self) -> Forms:
+        """The kernel's forms: "cuda", "ptx", "cubin" …"""
+        return Forms(self.compiled)
 
     def _init_handles(self) -> None:
         """Makes `run`."""
