@@ -35,7 +35,7 @@ from warploom.runtime.dtypes import ITEM_BYTES
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.hooks import AROUND, ENTER, EXIT, Hook, launch_with_hooks
 from warploom.runtime.kernel_names import KernelNames, constant_name
-from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
+from warploom.runtime.launch import CudaDriver, Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.launched import Launched
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.request import Request
@@ -86,7 +86,12 @@ def target_of(device: int) -> Target:
 def chip_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Target and name of the device that a call's arrays are on; "" for the CPU."""
     device = device_among((*args, *kwargs.values()))
-    return "" if device == CPU else f"{target_of(device).name} {driver().device_name(device)}"
+    return "" if device == CPU else _chip(driver(), device)
+
+
+@functools.cache
+def _chip(of: CudaDriver, device: int) -> str:
+    return f"{target_of(device).name} {of.device_name(device)}"
 
 
 class JITFunction(KernelNames, Launched):
