@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e.road import array, check_equal, filled
 from tests.eject.owned import owned, same_program
-from warploom.check import Verdict
+from warploom.check import Verdict, check
 from warploom.ir.ops import mbarrier, smem, task
+from warploom.ir.rewrite import rewrite
 
 
 @wl.jit
@@ -44,30 +46,37 @@ def arguments(n: int, heads: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_a_lone_warp_gives_no_slots_back(n: int) -> None:
-    meta = {"H": 2, "num_warps": 1, "num_stages": 2}
+@pytest.mark.parametrize("warps", [1, 4], ids=["a warp", "a group that waits together"])
+def test_who_fills_its_slots_gives_none_back(n: int, warps: int) -> None:
+    meta = {"H": 2, "num_warps": warps, "num_stages": 2, "num_consumer_groups": 0}
     compiled, _ = check_equal(state, arguments(n, 2), 1, meta)
     body = compiled.lowered.placed.body
     assert mbarrier.mbarrier_arrive not in body.by_kind
     assert all(
         x.kind is not mbarrier.mbarrier_wait for o in body.by_kind[task.elect] for x in o.all_ops
     )
-    (barriers,) = body.by_kind[mbarrier.mbarrier_alloc]  # of one ring, whose slots hold all
-    assert barriers.attrs["name"].startswith("full")
+    barriers = body.by_kind[mbarrier.mbarrier_alloc]
+    assert len(barriers) == (1 if warps == 1 else 3)  # a lone warp's ring holds all
+    assert all(o.attrs["name"].startswith("full") for o in barriers)
     assert compiled.check().verdict is Verdict.PROVED
 
 
-def test_its_lanes_meet_before_one_fills_a_slot() -> None:
-    meta = {"H": 2, "num_warps": 1, "num_stages": 2}
+@pytest.mark.parametrize("warps", [1, 4])
+def test_threads_meet_once_before_slots_are_filled_again(warps: int) -> None:
+    """In the loop, also for the head after the next; without that it is a race."""
+    meta = {"H": 2, "num_warps": warps, "num_stages": 2, "num_consumer_groups": 0}
     compiled, _ = check_equal(state, arguments(3, 2), 1, meta)
-    filling = [
-        (before, o)
-        for r in (r for o in compiled.lowered.placed.body.all_ops for r in o.regions)
-        for before, o in zip(r.ops, r.ops[1:], strict=False)
-        if o.kind is task.elect and any(x.kind is mbarrier.mbarrier_expect for x in o.all_ops)
+    placed = compiled.lowered.placed
+    met = [
+        before
+        for r in (r for o in placed.body.all_ops for r in o.regions)
+        for before, o in pairwise(r.ops)
+        if before.kind is smem.group_sync
+        and any(x.kind is mbarrier.mbarrier_expect for x in o.all_ops)
     ]
-    assert len(filling) == 2  # ahead of the loop, and in it
-    assert all(before.kind is smem.group_sync for before, _ in filling)
+    assert len(met) == 1
+    lost = rewrite(placed, lambda o, b: () if o in met else None)
+    assert check(lost).verdict is Verdict.BROKEN
 
 
 def test_several_warps_do() -> None:

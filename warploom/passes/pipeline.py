@@ -236,8 +236,8 @@ def _uniform(schedule: Schedule) -> bool:
     return any(t.role == "inline" for t in schedule.tasks)
 
 
-def _lone_warp(schedule: Schedule) -> bool:
-    return _uniform(schedule) and sum(t.warps * t.replicas for t in schedule.tasks) == 1
+def _one_replica(schedule: Schedule) -> bool:
+    return _uniform(schedule) and schedule.tasks[0].replicas == 1
 
 
 PIPELINE: tuple[Pass | Choice, ...] = (
@@ -285,7 +285,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(specialize_gathers, Level.WARP, lambda f: tile.gather in f.body.by_kind),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
-    _asked(drop_private_barriers, Level.WARP, _lone_warp),
+    _asked(drop_private_barriers, Level.WARP, _one_replica),
     _row(narrow_comparisons, Level.WARP, has_wide_comparisons),
     _row(assign_layouts, Level.WARP),
     _row(drop_private_syncs, Level.WARP, guards_memory),

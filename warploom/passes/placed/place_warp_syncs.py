@@ -7,9 +7,9 @@ by ordinary accesses.  A task has nothing to release if its ordinary instruction
 nor reach another CTA, and touch nothing that other tasks of its phase touch (or its own copies and products,
 where it waits for its own arrivals).  TMA and wgmma are waited for by each lane.
 
-After an elect whose thread waits, lanes meet unless it is the task's only one: else ptxas takes the warp for
-diverged after the loop in there, and keeps ring slots and wgmma's descriptors in vector registers, with moves
-between the instructions.
+After an elect whose thread waits, or copies boxes where the task multiplies by wgmma, lanes meet unless it is
+the task's only one: else ptxas takes the warp for diverged after it, and keeps ring slots and wgmma's
+descriptors in vector registers, with moves between the instructions.
 
 Between two phases stands a barrier of the CTA, unless the first ends in one of the cluster that releases what
 all threads did.
@@ -25,7 +25,7 @@ by one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from warploom.ir import engines
 from warploom.ir.analysis import allocations_of
@@ -53,7 +53,12 @@ def place_warp_syncs(func: Func) -> Func:
         for i, r in enumerate(o.regions):
             others = {name for j, names in enumerate(used) if j != i for name in names}
             others |= _handed_on(r, made)
-            regions.append(_synced(r, _is_released(r, made, others), task.sole_elect(r)))
+            parting = {mbarrier.mbarrier_wait}
+            if any(o.kind is mma.wgmma for o in walk(r)):
+                parting |= engines.COPIES_BOXES
+            parted = {o for o in walk(r) if any(x.kind in parting for x in o.all_ops)}
+            parted -= {task.sole_elect(r)}
+            regions.append(_synced(r, _is_released(r, made, others), parted))
         return o.with_(regions=tuple(regions))
 
     return rewrite_tasks(func, phase)
@@ -100,14 +105,14 @@ def _is_released(region: Region, made: dict[Value, Op], others: set[str]) -> boo
     return bool(_names(ordinary, made) & others)
 
 
-def _synced(region: Region, is_released: bool, sole: Op | None) -> Region:
+def _synced(region: Region, is_released: bool, parted: Container[Op]) -> Region:
     ops = []
     for o in region.ops:
         if o.kind is mbarrier.mbarrier_arrive and o.attrs.get("by", "warp") == "warp":
             o = o if is_released else o.with_(attrs={**o.attrs, "synced": False})
         elif o.kind is not task.elect:
-            o = with_regions(o, lambda r: _synced(r, is_released, sole))
-        elif o is not sole and any(i.kind is mbarrier.mbarrier_wait for i in o.all_ops):
+            o = with_regions(o, lambda r: _synced(r, is_released, parted))
+        elif o in parted:
             o = o.with_(attrs={**o.attrs, "synced": True})
         ops.append(o)
     return with_ops(region, ops)

@@ -1,13 +1,13 @@
-"""Drops mbarriers at which one warp arrives and for which it waits: where it waited its lanes meet.
+"""Drops mbarriers by which uniform kernels tell themselves that slots are free: their threads meet instead.
 
 Order: after reload_slots, which reads off arrivals when a slot is given back; before what counts barriers.
-Changes: uniform kernels of one warp that load ahead: states of linear attention.
+Changes: uniform kernels of one warp, or of a group of warps that wait for wgmma together, which load ahead.
 
-A uniform kernel of one warp fills the slots that it gives back itself.  A wait for that never blocks, as
-nobody else could end it, but costs a loop in which one lane waits, and for each ring an arrival and a fence;
-and nothing is computed between the loads of a slot, as they stand before its arrival.  Lanes that meet before
-one of them fills slots order the same, once for all of its rings; the proxy fence that stood before each
-arrival stands before that (PTX ISA, "Async proxy").
+Such a kernel fills the slots that it gives back itself.  A wait for that costs a loop in which one lane
+waits, and for each ring an arrival and a fence; and nothing is computed between the loads of a slot, as they
+stand before its arrival.  Threads that meet before one of them fills slots order the same, once for all that
+was given back since they met last; the proxy fence that stood before each arrival stands before that (PTX
+ISA, "Async proxy").  Warps that multiply each by itself keep their mbarriers: one may be ahead of another.
 
     before:  %x = shared_load(%slot)                    after:  %x = shared_load(%slot)
              fence_async()                                      use(%x)
@@ -23,7 +23,7 @@ from collections.abc import Collection
 from itertools import pairwise
 
 from warploom.ir.core import Builder, Func, Op, Region, Value
-from warploom.ir.ops import mbarrier, smem, task
+from warploom.ir.ops import control, mbarrier, mma, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions, without
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
 
@@ -33,6 +33,8 @@ _OWN = (mbarrier.mbarrier_arrive, mbarrier.mbarrier_wait)
 def drop_private_barriers(func: Func) -> Func:
     """See the module's docstring."""
     (phase,) = task.phases(func)
+    if phase.attrs["warps"] != (1,) and mma.wgmma not in func.body.by_kind:
+        return func
     allocations = {o.result: o for o in func.body.by_kind.get(mbarrier.mbarrier_alloc, ())}
     private = allocations.keys() - {
         v for o in func.body.all_ops if o.kind not in _OWN for v in o.operands
@@ -44,23 +46,38 @@ def drop_private_barriers(func: Func) -> Func:
     fences = {x for r in _blocks(phase) for x, y in pairwise(r.ops) if y in arrivals}
     fences = {o for o in fences if o.kind is smem.fence_async}
 
-    def region(r: Region) -> Region:
+    def region(r: Region, given: bool) -> tuple[Region, bool]:
+        """given: may slots have been given back since all met?  Also told of the region's end."""
         b = Builder()
         for o in r.ops:
             b.loc, b.tasks = o.loc, o.tasks
-            fills = o.kind is task.elect and not waits.isdisjoint(o.all_ops)
-            if o in waits or fills:
-                if fences:
-                    smem.fence_async(b)
-                smem.group_sync(b, scope="replica")
-            if fills:
-                b.append(without(o, waits))
+            fills, gives = (not kinds.isdisjoint(o.all_ops) for kinds in (waits, arrivals))
+            if fills and not gives:
+                if given:
+                    meet(b)
+                given = False
+                b.ops += [without(o, waits)] if o not in waits else []
+            elif o.regions and gives:
+                o, given = inside(o, given)
+                b.append(o)
             elif o not in gone:
-                b.append(with_regions(o, region))
-        return with_ops(r, b.ops)
+                b.append(o)
+            given |= o in arrivals
+        return with_ops(r, b.ops), given
+
+    def inside(o: Op, given: bool) -> tuple[Op, bool]:
+        regions, ends = zip(*(region(r, given) for r in o.regions), strict=True)
+        if o.kind in control.LOOPS and any(ends) and not given:
+            return inside(o, True)
+        return with_regions(o, lambda r: regions[o.regions.index(r)]), given or any(ends)
+
+    def meet(b: Builder) -> None:
+        if fences:
+            smem.fence_async(b)
+        smem.group_sync(b, scope="replica")
 
     gone = arrivals | waits | fences
-    func = rewrite_tasks(func, lambda o: with_regions(o, region))
+    func = rewrite_tasks(func, lambda o: with_regions(o, lambda r: region(r, False)[0]))
     kept = [o for o in func.body.ops if o not in {allocations[v] for v in private}]
     return drop_dead(func.with_(body=with_ops(func.body, kept)))
 
