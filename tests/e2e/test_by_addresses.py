@@ -3,6 +3,7 @@ operands within each run of the loop over K, which stores nothing, after a barri
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -169,3 +170,14 @@ def test_a_box_that_lies_whole_in_its_array_is_copied_without_masks() -> None:
     copies = [line.strip() for line in text.splitlines() if "cp_async<16>(" in line]
     whole = [line for line in copies if line.endswith(", 16);")]
     assert 2 * len(whole) == len(copies) > 0
+
+
+def test_a_box_that_lies_whole_in_its_array_is_stored_without_masks() -> None:
+    """Nothing says where rows of C end, but a tile is mostly whole."""
+    text = by_descriptors.compile_for(*Chain([(64, 64, 64)]).args, grid=(1,), **META).cuda
+    stores = [
+        line.strip() for line in text.splitlines() if re.search(r"store_\w+(<2>)?\(row", line)
+    ]
+    plain = [line for line in stores if line.startswith("store_global32(")]
+    masked = [line for line in stores if line.startswith("if (in_row")]
+    assert len(plain) == len(masked) == 16 and len(stores) == 32

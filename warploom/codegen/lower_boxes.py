@@ -68,6 +68,8 @@ def _load_box(e: Emitter, o: Op) -> None:
 
 
 def _store_box(e: Emitter, o: Op) -> None:
+    """Where rows may end inside what a thread stores at once, a box that lies whole in the array, which all
+    threads know, asks nothing more."""
     v, value, *offsets = o.operands
     t = value.typed(Tile)
     box = box_of(e, v, offsets, t.shape)
@@ -76,22 +78,36 @@ def _store_box(e: Emitter, o: Op) -> None:
     r = e.regs(value)
     holder = e.holder(t.layout)
     rows = Rows(box, t)
-    policy = cache_policy(o)
-    for start in range(0, t.layout.registers, n):
-        if rows.is_outside(start):
-            continue
-        pointer, test, valid = rows.access(start, n)
-        given = ", ".join(words_of(r, start, n * item))
-        bits = 8 * n * item
-        whole = f"store_global{bits}{'_hinted' * bool(policy)}({pointer}, {given}{policy});"
-        part = f"store_part{bits}<{item}>({pointer}, {valid}, {given});"
-        if not valid:
-            text = whole
-        elif policy:  # what is at the edge goes without the hint
-            text = f"{{ if ({valid} == {n}) {whole} else {part} }}"
-        else:
-            text = part
-        e.line_if((holder, test), text)
+    policy, bits = cache_policy(o), 8 * n * item
+    starts = [s for s in range(0, t.layout.registers, n) if not rows.is_outside(s)]
+    given = {s: ", ".join(words_of(r, s, n * item)) for s in starts}
+
+    def stored(start: int, pointer: str) -> str:
+        return f"store_global{bits}{'_hinted' * bool(policy)}({pointer}, {given[start]}{policy});"
+
+    def masked() -> None:
+        for start in starts:
+            pointer, test, valid = rows.access(start, n)
+            whole = stored(start, pointer)
+            part = f"store_part{bits}<{item}>({pointer}, {valid}, {given[start]});"
+            if not valid:
+                text = whole
+            elif policy:  # what is at the edge goes without the hint
+                text = f"{{ if ({valid} == {n}) {whole} else {part} }}"
+            else:
+                text = part
+            e.line_if((holder, test), text)
+
+    is_whole = rows.inside() if len(starts) > 1 and box.inner_of_vectors(n) is not None else None
+    if not is_whole:
+        masked()
+        return
+    pointers = [rows.pointer(rows.place(s)) for s in starts]
+    with e.block(f"if ({is_whole})"):
+        for start, pointer in zip(starts, pointers, strict=True):
+            e.line_if((holder,), stored(start, pointer))
+    with e.block("else"):
+        masked()
 
 
 def _make_view(e: Emitter, o: Op) -> None:
