@@ -14,10 +14,10 @@ pytestmark = pytest.mark.usefixtures("without_nvrtc")
 BF16 = ml_dtypes.bfloat16
 
 
-@pytest.mark.parametrize(("stages", "parted"), [(4, True), (8, False)])
+@pytest.mark.parametrize(("stages", "parted"), [(6, True), (4, False), (8, False)])
 def test_a_tile_leaves_through_the_ring_of_its_operands(stages: int, parted: bool) -> None:
-    """128x128x32: 64 KB of slots and 32 KB of staging let in two CTAs, 64 KB three; 128 KB of eight slots let
-    in one with staging and without."""
+    """128x128x32: 96 KB of six slots let in two CTAs, with 32 KB of staging one; 64 KB of four three and two,
+    which are enough; 128 KB of eight one in any case."""
     m = n = 128
     k = 160
     rng = np.random.default_rng(3)

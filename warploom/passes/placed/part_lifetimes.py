@@ -7,8 +7,9 @@ Changes: 4 families: products whose tiles leave by TMA; kernels of several produ
 In a uniform kernel the loads of a second loop are issued after the first one, in the program's order, yet no
 warp waits for another there: its rings have bytes of their own, as has what a tile is stored from.  A barrier
 costs some tens of cycles and a program has few such places, so there is one wherever it lets another CTA onto
-the multiprocessor, and nowhere else.  A load comes after the wait for the last products of the loop before
-it, no later.  No fence is needed: slots that ordinary instructions read are released after one.
+the multiprocessor (for what a tile is stored from only where few threads would be there), and nowhere else.
+A load comes after the wait for the last products of the loop before it, no later.  No fence is needed: slots
+that ordinary instructions read are released after one.
 
     before:  for …  { mbarrier_wait(%full_x); use(%x); mbarrier_arrive(%empty_x) }
              elect() do { tma_load(%y) }
@@ -31,6 +32,10 @@ from warploom.passes.placed.allocate_shared import bytes_needed
 from warploom.target import Target
 
 _MOST = 8  # places that are tried
+_STORES = (smem.shared_store, smem.shared_scatter)
+# Threads of a multiprocessor beside which a program's end may wait: scaled products of one program of 128
+# took 333 us, of two 198; plain ones of two 223, of three 232.
+ENOUGH_THREADS = 256
 
 
 def part_lifetimes(func: Func, target: Target) -> Func:
@@ -45,8 +50,11 @@ def part_lifetimes(func: Func, target: Target) -> Func:
         """CTAs of a multiprocessor, as far as memory and threads decide."""
         return target.resident(threads, 1, bytes_needed(_parted(func, chosen), target))
 
+    alone = resident(())
+    if alone * threads >= ENOUGH_THREADS:
+        places = [o for o in places if o.kind not in _STORES]
     most = resident(places)
-    if most <= resident(()):
+    if most <= alone:
         return func
     for o in tuple(places):
         fewer = [x for x in places if x is not o]
@@ -76,9 +84,7 @@ def _first_writes(func: Func, region: Region) -> list[Op]:
     for o in region.ops:
         touches = [x for x in o.all_ops if x.kind.family is not Family.PLACE]
         touched = {made[v] for x in touches for v in x.operands if v in made}
-        writes = any(
-            _fills(x) or x.kind in (smem.shared_store, smem.shared_scatter) for x in o.all_ops
-        )
+        writes = any(_fills(x) or x.kind in _STORES for x in o.all_ops)
         if writes and seen and touched - seen:
             found.append(o)
         if not (o.kind is task.elect and not seen):
