@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from warploom.errors import Note
+from warploom.ir import engines
 from warploom.ir.core import Effect, Func, Op, Value, walk
 from warploom.ir.ops import smem, tile, tma
 from warploom.ir.ops.cluster import peer
@@ -168,7 +169,7 @@ def touch_global(a: Agent, o: Op, *values: Any) -> None:
         return
     rows, *proof = global_proof(a, o)
     is_sole = proof[0] is a.elected_order
-    if o.kind is smem.cp_async:
+    if o.kind in engines.COPIES_PIECES:
         proof = [a.copy_order[: len(rows)], np.full(len(rows), a.copies.issued + 1)]
     first = a.cta.target.warp_size * a.warps_of_cta[0]
     now, threads = GlobalAccess(a.party(o), first, *proof), cta.outline.threads.of(o)

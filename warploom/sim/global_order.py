@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from warploom.errors import Note
+from warploom.ir import engines
 from warploom.ir.analysis import closure, uses
 from warploom.ir.core import Family, Func, Op, Value
-from warploom.ir.ops import smem, tile, unaligned
+from warploom.ir.ops import tile, unaligned
 from warploom.ir.types import Tile
 from warploom.sim.memory import Buffer
 from warploom.sim.order import Array, Participant
@@ -28,7 +29,7 @@ from warploom.sim.report import Race
 SEVERAL = -1  # in the place of a thread: any of those that run the op
 WRITES = frozenset({tile.store, tile.store_box})
 _BY_TILE = frozenset({*WRITES, tile.load, tile.load_box})
-_ORDERED = _BY_TILE | {unaligned.load_unaligned, smem.cp_async}
+_ORDERED = _BY_TILE | {unaligned.load_unaligned} | engines.COPIES_PIECES
 
 
 def is_ordered(o: Op) -> bool:

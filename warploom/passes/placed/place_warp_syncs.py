@@ -54,7 +54,7 @@ def place_warp_syncs(func: Func) -> Func:
             others = {name for j, names in enumerate(used) if j != i for name in names}
             others |= _handed_on(r, made)
             parting = {mbarrier.mbarrier_wait}
-            if any(o.kind is mma.wgmma for o in walk(r)):
+            if any(engines.ISSUED.get(o.kind) == "products" for o in walk(r)):
                 parting |= engines.COPIES_BOXES
             parted = {o for o in walk(r) if any(x.kind in parting for x in o.all_ops)}
             parted -= {task.sole_elect(r)}

@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import pairwise
 
+from warploom.ir import engines
 from warploom.ir.core import Builder, Func, Op, Region, Value
-from warploom.ir.ops import control, mbarrier, mma, smem, task
+from warploom.ir.ops import control, mbarrier, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions, without
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
 
@@ -33,7 +34,8 @@ _OWN = (mbarrier.mbarrier_arrive, mbarrier.mbarrier_wait)
 def drop_private_barriers(func: Func) -> Func:
     """See the module's docstring."""
     (phase,) = task.phases(func)
-    if phase.attrs["warps"] != (1,) and mma.wgmma not in func.body.by_kind:
+    products = any(engines.ISSUED.get(o.kind) == "products" for o in phase.all_ops)
+    if phase.attrs["warps"] != (1,) and not products:
         return func
     allocations = {o.result: o for o in func.body.by_kind.get(mbarrier.mbarrier_alloc, ())}
     private = allocations.keys() - {
