@@ -597,6 +597,26 @@ def test_a_result_of_32_bits_is_the_next_left_operand() -> None:
     assert isinstance(left, Tile) and acc.permutation(left.layout) is not None
 
 
+@pytest.mark.parametrize(("warps", "width"), [(1, 4), (4, 2)])
+def test_one_warp_loads_whole_lines(warps: int, width: int) -> None:
+    """Its lanes exchange fragments without a barrier; several warps load 8 rows at once, as they multiply."""
+    text = kernel(
+        "%p: ptr<f32>",
+        """%a = load_box(%v, %z, %z) {shape=(64, 64)}
+    %b = mul(%a, %a)
+    %c = const() {value=0.0, dtype=f32}
+    %zero = splat(%c) {shape=(64, 64)}
+    %out = dot(%b, %b, %zero) {unit="mma.sync"}
+    device_print(%out) {prefix=""}""",
+        warps,
+        """%n = const() {value=64, dtype=i64}
+  %one = const() {value=1, dtype=i64}
+  %z = const() {value=0, dtype=i32}
+  %v = make_view(%p, %n, %n, %n, %one) {divisible=(16, 16, 1)}""",
+    )
+    assert layout(placed(text), "a").contiguous(1) == width
+
+
 @pytest.mark.parametrize("groups", [0, 2])
 def test_derived_kernels_compute_the_same_when_placed(groups: int) -> None:
     rng = np.random.default_rng(3)

@@ -10,6 +10,7 @@ from tests.unit.layouts import layouts
 from tests.unit.test_layout_linear import numbered, spread
 from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
 from warploom.layout.choose import (
+    LINE,
     MatrixForm,
     conversion,
     flipped,
@@ -238,3 +239,5 @@ def test_sector_ratio() -> None:
     assert sector_ratio(acc, 1, 4, 4) == 1
     assert sector_ratio(blocked((4096, 1), 0, 1, 4), 1, 4, 1) == 8  # every lane in a row of its own
     assert sector_ratio(acc.drop(0), 0, 4, 4) == 1  # replicated lanes read the same sectors
+    assert sector_ratio(plain, 1, 2, 8, LINE) == 1
+    assert sector_ratio(acc, 1, 4, 4, LINE) == 4  # 32 bytes of each of 8 lines

@@ -15,6 +15,7 @@ from warploom.layout.linear import Coords, Layout
 from warploom.layout.shared import UNIT_BYTES, Geometry, byte_offset
 
 Ints = npt.NDArray[np.int64]
+SECTOR, LINE = 32, 128  # bytes
 
 
 def vector_elements(layout: Layout, geometry: Geometry) -> int:
@@ -37,19 +38,21 @@ def wavefronts(addresses: Ints, width: int) -> int:
     return total
 
 
-def sector_ratio(layout: Layout, inner: int, itemsize: int, vector: int) -> float:
-    """How many times more 32-byte sectors of global memory one access of a warp touches than its bytes fill.
+def sector_ratio(
+    layout: Layout, inner: int, itemsize: int, vector: int, unit: int = SECTOR
+) -> float:
+    """How many times more sectors of global memory (or lines) a warp's access touches than its bytes fill.
 
-    `vector`: adjacent elements of one access at most; `inner`: the axis adjacent in memory.  1 is perfectly
-    coalesced; 8 (f32) to 16 (16 bits) is every lane in a sector of its own.
+    `vector`: adjacent elements of one access at most; `inner`: the axis adjacent in memory.  1 is coalesced;
+    8 (f32) to 16 (16 bits) is every lane in a sector of its own.
     """
     width = min(vector, layout.contiguous(inner))
     at = layout.coords(np.arange(width)[None, :], np.arange(32)[:, None])
     elements = np.unique(np.stack([c.reshape(-1) for c in at]), axis=1)
-    sectors = elements.copy()
-    sectors[inner] = sectors[inner] * itemsize // 32
-    touched = int(np.unique(sectors, axis=1).shape[1])
-    return touched / float(-(-elements.shape[1] * itemsize // 32))
+    units = elements.copy()
+    units[inner] = units[inner] * itemsize // unit
+    touched = int(np.unique(units, axis=1).shape[1])
+    return touched / float(-(-elements.shape[1] * itemsize // unit))
 
 
 # ---- conversions

@@ -11,13 +11,17 @@ from warploom.analysis.facts import Facts
 from warploom.ir.core import Type, Value
 from warploom.ir.types import DType, InFlight, Pointer, Tile
 from warploom.layout import Layout, blocked, coalesced, is_group_acc
-from warploom.layout.choose import sector_ratio
+from warploom.layout.choose import LINE, SECTOR, sector_ratio
 
 # A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
 # its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
 # 8 bits), but not with every lane on its own.
 WORST_SECTOR_RATIO = 2.0
 WORST_OF_ACCUMULATORS = 4.0
+# The same of lines, in a task of one warp, whose lanes exchange without a barrier: each access asks the
+# second cache for every line that it touches.  392 lines a program, from fragments of 8 rows, took 52.0 us
+# (chunk_gla_fwd_A_kernel_intra_sub_inter of gsa), 96 lines 34.3.
+WORST_LINE_RATIO = 2.0
 
 
 def tile_of(t: Type) -> Tile | None:
@@ -65,13 +69,15 @@ class Memory:
             return True
         if self.in_pieces and layout.contiguous(self.inner) % self.vector:
             return False
+        if layout.warps == 1 and self.ratio(layout, LINE) > WORST_LINE_RATIO:
+            return False
         return self.ratio(layout) <= (
             WORST_OF_ACCUMULATORS if is_group_acc(layout) else WORST_SECTOR_RATIO
         )
 
-    def ratio(self, layout: Layout) -> float:
-        """Sectors that an access touches, by those that its bytes fill."""
-        return sector_ratio(layout, self.inner, self.itemsize, self.vector)
+    def ratio(self, layout: Layout, unit: int = SECTOR) -> float:
+        """Sectors (or other units) that an access touches, by those that its bytes fill."""
+        return sector_ratio(layout, self.inner, self.itemsize, self.vector, unit)
 
 
 def of_view(
