@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from warploom.codegen.resources import Advisory, Resources
 from warploom.errors import CompileError
+from warploom.ir.core import Op
 from warploom.runtime import nvrtc
 from warploom.runtime.cache import DiskCache, compiler_package, digest
 from warploom.runtime.plan import LaunchPlan
@@ -235,6 +236,19 @@ def _held(lowered: Lowered) -> int:
     return max((Pressure(r).peak(r) for r in regions), default=0)
 
 
+def _held_by_loops(lowered: Lowered) -> int:
+    """The registers of a thread for what a loop loads in a step, and for the tiles that it carries on."""
+    from warploom.ir.ops import control
+    from warploom.passes.placed.register_pressure import part_of
+
+    def held(loop: Op) -> int:
+        body = loop.regions[0]
+        loaded = [v for o in body.ops if o.loads for v in o.results]
+        return sum(map(part_of, (*body.params, *loaded)))
+
+    return max(map(held, lowered.placed.body.by_kind.get(control.for_, ())), default=0)
+
+
 def _applied(schedule: Schedule) -> Schedule:
     """A schedule without what no pass reads."""
     tasks = tuple(replace(t, needed=None) for t in schedule.tasks)
@@ -260,8 +274,10 @@ def _text(request: Request, lowered: Lowered) -> _Text:
 
     placed, file = lowered.placed, request.machine().registers
     asked = open_occupancy(placed, request.machine()) if request.knobs.maxnreg is None else None
-    if asked is not None and (asked.streams or asked.steps or asked.dots):
+    if asked is not None and (asked.steps or asked.dots):
         asked = replace(asked, held=_held(lowered))
+    elif asked is not None and asked.streams:
+        asked = replace(asked, held=_held_by_loops(lowered))
     if asked is not None and asked.dots and asked.held > file.per_thread - BESIDE:
         # It will spill: it should not to save registers as well.
         attrs = {**placed.attrs, "ctas_per_sm": _of_most_registers(asked, file)}
