@@ -300,3 +300,32 @@ def test_tiles_that_are_stored_where_they_were_loaded_stay_whole() -> None:
         if want is not None:
             compiled.simulate(y, grid=(1,))
             assert np.array_equal(y, want)
+
+
+@wl.jit
+def stored_twice(out, x, B: tl.constexpr, SECOND: tl.constexpr):
+    at = tl.arange(0, B)
+    v = tl.load(x + at)
+    tl.store(out + at, v)
+    tl.store(out + (at + 1 if SECOND == "shifted" else B - 1 - at), -v)
+
+
+@wl.jit
+def rows_stored_twice(out, x, B: tl.constexpr):
+    at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    v = tl.load(x + at)
+    tl.store(out + at, v)
+    tl.store(out + at + B, -v)
+
+
+def test_what_is_stored_twice_is_what_was_stored_last() -> None:
+    """No part of the first store comes after the second one's."""
+    x = np.random.default_rng(6).integers(1, 9, N).astype(np.float32)
+    for second, want in (("shifted", [x[0], *-x]), ("reversed", [*-x[::-1], 0])):
+        out = np.zeros(N + 1, np.float32)
+        compiled = simulated(stored_twice, out, x, B=N, SECOND=second)
+        assert is_mined(compiled.lowered)
+        assert np.array_equal(out, want), second
+    out = np.zeros(N + 128, np.float32)
+    assert is_mined(simulated(rows_stored_twice, out, x, B=128).lowered)
+    assert np.array_equal(out, [*x[:128], *-x])

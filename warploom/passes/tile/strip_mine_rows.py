@@ -18,10 +18,11 @@ after:   %t = for %part in 0 … 16, carrying %sum from zeros:
 Reductions and stores are the roots; a loop does those that follow each other, and computes again what they
 need, loads too.  So a load moves past the stores before its loop, and past those of the loop's earlier parts:
 the parameters that they store to are noted (func.attrs["reordered"]) for a launch to compare with those
-loaded, as where loads run ahead.  A tile may be stored where it was loaded; arguments that
-are one array are one parameter here (runtime/variants.py).  Of tiles with several
-axes the first is cut, and nothing is reduced or stored where it was loaded.  Where an op does not fit this,
-a region stays as it is.  func.attrs["strips"] is what `explain()` tells of.
+loaded, as where loads run ahead.  A tile may be stored where it was loaded; arguments that are one array
+are one parameter here (runtime/variants.py).  Of two stores to one array each has a loop of its own: where
+they meet the second one's elements stay.  Of tiles with several axes the first is cut, and nothing is
+reduced or stored where it was loaded.  Where an op does not fit this, a region stays as it is.
+func.attrs["strips"] is what `explain()` tells of.
 """
 
 from __future__ import annotations
@@ -174,12 +175,20 @@ class _Miner:
             inner = {v for x in o.all_ops for v in x.operands}
             acts = o.regions or (o not in mine and o.kind.effect is not Effect.NONE)
             last = i == len(region.ops) - 1
+            acts = acts or (o in mine and any(self.overwrites(o, r) for r in roots))
             if roots and (last or acts or not made.isdisjoint((*o.operands, *inner))):
                 found.append(_Loop(roots, i))
                 roots = []
             if o in mine and o.kind in _ROOTS:
                 roots = [*roots, o]
         return found
+
+    def overwrites(self, o: Op, earlier: Op) -> bool:
+        """May a store write what an earlier one did?  A later part of that would then come after it."""
+        if not o.kind is earlier.kind is tile.store:
+            return False
+        bases = self.accesses.base(o.operands[0]), self.accesses.base(earlier.operands[0])
+        return None in bases or bases[0] == bases[1]
 
     def conflicts(
         self, region: Region, loop: _Loop, earlier: list[_Loop]
