@@ -242,6 +242,14 @@ def test_few_steps_take_a_variant_of_their_own(gpu: Gpu) -> None:
     assert [r.launch.short for r in gpu.requests] == [False, True]
 
 
+def test_bools_may_decide_how_many_steps_there_are(gpu: Gpu) -> None:
+    gpu.plan = replace(gpu.plan, short=("(1000 if a[2] else 1)", 100), nonnegative=())
+    kernel = wl.jit(scale_kernel)
+    for place, n in enumerate((True, True, False, False, True), 3):
+        found = kernel[(1,)](GpuArray(place << 20, (8,)), OUT, n, 2.0, BLOCK=128)
+        assert found is not None and found.request.launch.short == (not n)
+
+
 def test_a_first_call_of_few_steps(gpu: Gpu) -> None:
     gpu.plan = replace(gpu.plan, short=("a[2] // 8", 100))
     kernel = wl.jit(scale_kernel)

@@ -141,7 +141,7 @@ class Usual(NamedTuple):
     """Arguments that are arrays and numbers, read without binding them.
 
     classes: what the variant depends on, but for extents and overlaps.  items: the run-time arguments:
-    integers, (type, value) of other numbers, of arrays what a probe read."""
+    numbers, and of arrays what a probe read."""
 
     classes: tuple[Any, ...]
     items: tuple[Any, ...]
@@ -149,17 +149,18 @@ class Usual(NamedTuple):
     @property
     def values(self) -> tuple[Any, ...]:
         """Numbers, and addresses of arrays."""
-        return tuple([item if type(item) is int else item[1] for item in self.items])
+        return tuple([x[1] if type(x) is tuple else x for x in self.items])
 
     @property
     def extents(self) -> tuple[Any, ...]:
-        """Integers, and shapes and strides of arrays."""
-        return tuple([x if type(x) is int else x[2:4] for x in self.items])
+        """Integers, bools, and shapes and strides of arrays: no float decides which variant runs."""
+        shown = [x[2:4] if type(x) is tuple else x for x in self.items if type(x) is not float]
+        return tuple(shown)
 
     @property
     def device(self) -> int:
         """The first array's; CPU where there is none."""
-        return next((x[4] for x in self.items if type(x) is tuple and len(x) > 2), CPU)
+        return next((x[4] for x in self.items if type(x) is tuple), CPU)
 
 
 def usual(
@@ -181,7 +182,7 @@ def usual(
                 items.append(value)
             elif kind is float or kind is bool:
                 classes.append(kind)
-                items.append((kind, value))
+                items.append(value)
             else:
                 probe = probe_of(kind, value)
                 if probe is None:
