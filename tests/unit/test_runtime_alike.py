@@ -153,9 +153,11 @@ def test_what_is_refused_is_refused_among_known_calls(gpu: Gpu, changed: dict[st
             kernel[(3,)](tensor(pointer, **changed), at(9), 1000, 2.0, BLOCK=128)
         assert len(gpu.driver.launches) == launched
         kernel[(3,)](at(11), at(13), 1000, 2.0, BLOCK=128)
-    for grid in ((2.0,), (3, 1, 1, 1), (), (-1,), (3.0, 1)):
+    for grid in ((2.0,), (3, 1, 1, 1), (), (-1,), (3.0, 1), ("3",), (None, 1)):
         with pytest.raises(LaunchError, match="a grid has 1 to 3 sizes"):
             kernel[grid](at(11), at(13), 1000, 2.0, BLOCK=128)
+    with pytest.raises(LaunchError, match="take one dict of meta-parameters"):
+        kernel[lambda: (3,)](at(11), at(13), 1000, 2.0, BLOCK=128)
 
 
 def test_what_overlaps_takes_its_variant(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

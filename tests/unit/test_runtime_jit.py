@@ -400,6 +400,15 @@ def test_wrong_calls(gpu: Gpu) -> None:
     assert grid_sizes(5) == (5, 1, 1)
 
 
+def test_arguments_too_many_of_a_known_call(gpu: Gpu) -> None:
+    kernel = wl.jit(scale_kernel)
+    for place in (3, 5, 7):
+        kernel[(1,)](X, GpuArray(place << 20, (1000,)), 1000, 2.0, 128, 0)
+        with pytest.raises(LaunchError, match="takes 6 arguments"):
+            kernel[(1,)](X, GpuArray((place + 1) << 20, (1000,)), 1000, 2.0, 128, 0, 9)
+    assert len(gpu.driver.launches) == 3
+
+
 def test_another_architecture(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu.driver, "architecture", lambda device: (7, 5))
     with pytest.raises(LaunchError, match=r"compute capability 7\.5"):

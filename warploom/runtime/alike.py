@@ -55,10 +55,10 @@ class AlikeCalls:
         self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> CompiledKernel | None:
         """Launches as a call like this one did, and gives the kernel; None where there was none."""
-        if type(grid) is not tuple or len(grid) > 3 or type(sum(grid)) is not int:
-            return None  # 2.0 is equal to 2, and refused
-        sizes = (*grid, 1, 1)[:3]
         try:
+            if type(grid) is not tuple or not 1 <= len(grid) <= 3 or type(sum(grid)) is not int:
+                return None  # 2.0 is equal to 2, and refused
+            sizes = (*grid, 1, 1)[:3]
             for road in self._roads:
                 found = road.read(args, kwargs)
                 alike = None if found is None else road.known.get((sizes, found[0]))

@@ -125,6 +125,19 @@ class Callee:
         named = zip(self.arg_names, self._gathered(args), strict=False)
         return {**self._defaults, **dict(named), **kwargs}
 
+    def grid_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A launch's grid: what a grid function gives.  Raises LaunchError where one doesn't take a dict."""
+        if not callable(grid):
+            return grid
+        try:
+            return grid(self.meta(args, kwargs))
+        except TypeError as e:
+            if e.__traceback__ is None or e.__traceback__.tb_next:  # of the function itself
+                raise
+            text = f"the grid function doesn't take one dict of meta-parameters: {e}"
+            help = 'lambda meta: (wl.cdiv(n, meta["BLOCK"]),)'
+            raise LaunchError("grid", text, help=help) from None
+
     def _gathered(self, args: Sequence[Any]) -> Sequence[Any]:
         """Arguments by position, those of *name as one tuple."""
         many = next((i for i, p in enumerate(self.parameters) if p.many), None)

@@ -147,13 +147,12 @@ class JITFunction(KernelNames, Launched):
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch; the compiled variant that ran, or None where the kernel was interpreted on the CPU."""
         step_aside()
-        if AROUND or ENTER or EXIT or self.pre_run_hooks:
+        if self.is_hooked:
             launch = functools.partial(self._run_unseen, grid, args, kwargs)
             found: CompiledKernel | None = launch_with_hooks(self, launch, grid, args, kwargs)
             return found
         if self.alike:
-            if callable(grid):
-                grid = grid(self.meta(args, kwargs))
+            grid = self.grid_of(grid, args, kwargs)
             kernel = self.alike.launched(grid, args, kwargs)
             if kernel is not None:
                 return kernel
@@ -161,9 +160,14 @@ class JITFunction(KernelNames, Launched):
         if hit is not None:
             prepared, kernel, holds = hit
             if holds():
-                prepared.start(grid(self.meta(args, kwargs)) if callable(grid) else grid)
+                prepared.start(self.grid_of(grid, args, kwargs))
                 return kernel
         return self._run_unseen(grid, args, kwargs)
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether something has to be called around each launch."""
+        return bool(AROUND or ENTER or EXIT or self.pre_run_hooks)
 
     def add_pre_run_hook(self, hook: Hook) -> None:
         """Has hook(*args, **kwargs) called before each launch."""
@@ -200,7 +204,8 @@ class JITFunction(KernelNames, Launched):
 
     def _usual(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Usual | None:
         """The arguments without binding; None where only that can read them."""
-        if self._takes_many or not self._run_time_names.isdisjoint(kwargs):
+        too_many = self._takes_many or len(args) > len(self.parameters)
+        if too_many or not self._run_time_names.isdisjoint(kwargs):
             return None
         return usual(args, self._constexpr_flags, kwargs)
 
@@ -290,7 +295,7 @@ class JITFunction(KernelNames, Launched):
     def sizes(
         self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[int, int, int]:
-        return grid_sizes(_grid_of(grid, self.meta(args, kwargs)) if callable(grid) else grid)
+        return grid_sizes(self.grid_of(grid, args, kwargs))
 
     @user_facing
     def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared | OwnMemoryLaunch:
@@ -461,19 +466,6 @@ def _tell_nobody(rule: Rule, kernel: CompiledKernel, _: Any) -> None:
     """Raises KeyError where a launch has to be told something: the road that binds does."""
     if _costs_speed(rule, kernel):
         raise KeyError
-
-
-def _grid_of(grid: Callable[..., Any], meta: Mapping[str, Any]) -> Any:
-    """What a grid function gives.  Raises LaunchError where it doesn't take the meta-parameters."""
-    try:
-        python_inspect.signature(grid).bind(meta)
-    except TypeError:
-        raise LaunchError(
-            "grid",
-            f"the grid function takes {python_inspect.signature(grid)}, not one dict of meta-parameters",
-            help='lambda meta: (wl.cdiv(n, meta["BLOCK"]),)',
-        ) from None
-    return grid(meta)
 
 
 @overload
