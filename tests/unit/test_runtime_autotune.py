@@ -26,6 +26,7 @@ from warploom.runtime.args import _PROBES, KEYS, probe_torch
 from warploom.runtime.autotune import Autotuner
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, Resources
+from warploom.runtime.hooks import ENTER, EXIT
 from warploom.runtime.plan import LaunchPlan, ScalarParam
 from warploom.runtime.race import Candidate, judge
 from warploom.runtime.snapshot import Snapshot, merge
@@ -240,6 +241,22 @@ def test_calls_at_addresses_seen_before_choose_nothing(
     assert [kernel[(3,)](Tensor(at, dtype="torch.float32"), 1000) for at in places] == first
     addresses = [values[0] for *_, values in gpu.driver.launches[-5:]]
     assert addresses == list(places)
+
+
+def test_hooks_are_told_of_launches_seen_before(gpu: Gpu) -> None:
+    kernel, told = tuner(32, 64), []
+    kernel[(3,)](X, 1000)
+    hook: Any = told.append
+    for hooks in (ENTER, EXIT):
+        hooks.add(hook)
+    try:
+        for _ in range(2):
+            kernel[(3,)](X, 1000)
+    finally:
+        for hooks in (ENTER, EXIT):
+            hooks.remove(hook)
+    kernel[(3,)](X, 1000)
+    assert len(told) == 4 and len(gpu.driver.launches) == 4
 
 
 def test_a_broken_verdict_on_disk_is_no_verdict(gpu: Gpu) -> None:

@@ -121,17 +121,13 @@ class Autotuner(Decorated):
         step_aside()
         if seen := self._seen.find(args, kwargs):
             hit, config = seen
-            if hit is None:  # launched by what is alike
-                if not callable(grid):
-                    self.look_at_grid(grid, config, args, kwargs)
+            if not callable(grid):
+                self.look_at_grid(grid, config, args, kwargs)
+            if hit is None or self.kernel.is_hooked:  # launched by what is alike, or bound
                 return self.kernel.launch(grid, *args, **kwargs, **config.all_kwargs)
             prepared, kernel, holds = hit
             if holds():
-                if callable(grid):
-                    grid = grid(self.kernel.meta(args, {**kwargs, **config.all_kwargs}))
-                else:
-                    self.look_at_grid(grid, config, args, kwargs)
-                prepared.start(grid)
+                prepared.start(self.kernel.grid_of(grid, args, {**kwargs, **config.all_kwargs}))
                 return kernel
         config = self.choose(grid, args, kwargs)
         resolved = {**kwargs, **config.all_kwargs}
