@@ -45,7 +45,6 @@ class AlikeCalls:
     def __init__(self) -> None:
         # Replaced, never changed, as other threads may be reading it.
         self._roads: tuple[_Road, ...] = ()
-        self._starts: dict[tuple[CompiledKernel, int], Start] = {}
         self._stream_of: Callable[[int], int] | None = None
 
     def __bool__(self) -> bool:
@@ -87,7 +86,7 @@ class AlikeCalls:
         """Lets `launched` launch a variant for calls like this one, if it can read them.
 
         constexprs: which arguments by position are; all by name are, or knobs."""
-        disjoint, variant = frozenset(accepted.disjoint), (accepted.kernel, device)
+        disjoint, kernel = frozenset(accepted.disjoint), accepted.kernel
         roads = (road for road in self._roads if disjoint <= road.disjoint)
         try:
             found = ((road, road.read(args, kwargs)) for road in roads)
@@ -100,12 +99,10 @@ class AlikeCalls:
                 self._roads = (road, *self._roads[: TYPES_KEPT - 1])
         except UNREAD:  # a tensor without a storage
             return
-        if variant not in self._starts:
-            self._starts[variant] = starter(*variant, len(read[1]))
         if len(road.known) >= CALLS_KEPT:
             road.known.clear()
-        holds = accepted.kernel.reads.holds
-        road.known[sizes, read[0]] = Alike(self._starts[variant], accepted.kernel, holds, device)
+        start = starter(kernel, device, len(read[1]))
+        road.known[sizes, read[0]] = Alike(start, kernel, kernel.reads.holds, device)
 
 
 def _reader(

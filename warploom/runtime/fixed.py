@@ -49,6 +49,8 @@ def starter(kernel: CompiledKernel, device: int, count: int) -> Start:
 
     It fills the block of parameters of a launch that has ended, as the driver copies them; tensor maps stay
     where they are the same."""
+    if device in kernel.starts:
+        return kernel.starts[device]
     loaded = kernel.loaded()
     idle: list[Any] = []
 
@@ -80,13 +82,14 @@ def starter(kernel: CompiledKernel, device: int, count: int) -> Start:
         " else: prepared.start((x, y, z), stream)",
         " push((prepared, memory, begin, address, values, maps))",
     )
-    return _executed(
+    kernel.starts[device] = _executed(
         text,
         pop=idle.pop, push=idle.append, made=made, pack=loaded.layout.packer.pack_into,
         encoded=loaded.encoded, configs=loaded.configs, launch=loaded.driver.launch,
         function=loaded.function, thread=thread,
         unfilled=(IndexError, struct.error, OverflowError, TypeError), **NAMES,
     )  # fmt: skip
+    return kernel.starts[device]
 
 
 def _executed(text: Sequence[str], **names: Any) -> Callable[..., Any]:
@@ -127,7 +130,6 @@ class FixedLauncher:
         self._seen: SeenCalls[Prepared | OwnMemoryLaunch] = SeenCalls()
         # By device and integers of a launch; and by device, dtypes of arrays, and integers.
         self._known: dict[Any, Start] = {}
-        self._starts: dict[tuple[CompiledKernel, int], Start] = {}
         fixed = dict(kernel.request.constexprs)
         names = [p.name for p in parameters(kernel.request.fn)]
         self._run_time = [(i, name) for i, name in enumerate(names) if name not in fixed]
@@ -260,14 +262,12 @@ class FixedLauncher:
             return False
         if not set(accepted.disjoint) <= set(self.kernel.plan.disjoint):
             return False
-        variant = accepted.kernel, device
-        if variant not in self._starts:
-            self._starts[variant] = starter(*variant, len(args))
         if len(self._known) >= CALLS_KEPT:
             self._known.clear()
         integers = [args[i] for i in self._integers]
+        start = starter(accepted.kernel, device, len(args))
         for read in (), [x.dtype for x in arrays]:
-            self._known[device, *read, *integers] = self._starts[variant]
+            self._known[device, *read, *integers] = start
         return True
 
     def _fields(self, args: Sequence[Any]) -> list[Field]:

@@ -45,6 +45,7 @@ class Kernel:
         self.reads = Reads() if reads is None else reads
         self._lowered = lowered
         self._loaded: LoadedKernel | None = None
+        self.starts: dict[int, Callable[..., None]] = {}  # by device (fixed.starter)
 
     def __repr__(self) -> str:
         signature = ", ".join(self.signature)
