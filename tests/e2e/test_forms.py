@@ -238,6 +238,55 @@ def test_steps_that_only_the_launch_knows() -> None:
     assert not known.schedule.specialized and known.plan.short is None
 
 
+@wl.jit
+def share_of_rows(
+    x_ptr: Any, out_ptr: Any, n: Any, share: Any, EXACT: tl.constexpr, BLOCK: tl.constexpr
+) -> None:
+    rows = x_ptr + tl.program_id(0) * n
+    end = (n * share).to(tl.int32) if EXACT else tl.where(share < 0.5, n, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for i in range(0, end, BLOCK):
+        at = i + tl.arange(0, BLOCK)
+        total += tl.load(rows + at, mask=at < end, other=0.0)
+    for i in range(0, end, BLOCK):
+        at = i + tl.arange(0, BLOCK)
+        x = tl.load(rows + at, mask=at < end, other=0.0)
+        tl.store(out_ptr + tl.program_id(0) * n + at, x * tl.sum(total), mask=at < end)
+
+
+@wl.jit
+def share_of_product(a_ptr: Any, b_ptr: Any, c_ptr: Any, k: Any, share: Any) -> None:
+    rows, steps = tl.arange(0, 64), tl.arange(0, 64)
+    end = (k * share).to(tl.int32)
+    total = tl.zeros([64, 64], tl.float32)
+    for i in range(0, end, 64):
+        inside = i + steps < end
+        a = tl.load(a_ptr + rows[:, None] * k + i + steps, mask=inside[None, :], other=0.0)
+        b = tl.load(b_ptr + (i + steps[:, None]) * 64 + rows, mask=inside[:, None], other=0.0)
+        total = tl.dot(a, b, total)
+    tl.store(c_ptr + rows[:, None] * 64 + rows, total)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_steps_that_hang_on_floats_are_not_counted_by_the_host(exact: bool) -> None:
+    """Its floats are wider, and what a launch led to is found again by integers alone."""
+    x = road.filled(np.random.default_rng(0).standard_normal(1024), np.float32)
+    meta = {"EXACT": exact, "BLOCK": 128}
+    args = [x, road.array((1024,), np.float32), 512, 0.25]
+    compiled, _ = road.check_equal(share_of_rows, args, 2, meta)
+    assert compiled.plan.short is None
+
+
+def test_a_product_over_a_share_of_its_steps_is_launched() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (road.filled(rng.standard_normal(s), BF16) for s in ((64, 256), (256, 64)))
+    args = [a, b, road.array((64, 64), np.float32), 256, 0.75]
+    compiled, _ = road.check_equal(share_of_product, args, 1, {})
+    values = [i << 20 if isinstance(x, np.ndarray) else x for i, x in enumerate(args, 1)]
+    scalars, _ = compiled.binder(values)
+    assert 0.75 in scalars and not compiled.is_short(values) and compiled.split_k(values, 1) == 1
+
+
 def test_grids_of_another_class_share_a_variant_unless_it_matters() -> None:
     big, small = (128, 128, 64), (64, 64, 64)
     assert product(1536, 1024, 4096, big) is product(4096, 4096, 4096, big)

@@ -21,7 +21,7 @@ from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_tma import instruction_box
 from warploom.errors import InternalError
 from warploom.ir.core import KINDS, Level
-from warploom.ir.ops import control, mma, task
+from warploom.ir.ops import arith, control, mma, task
 from warploom.ir.parser import parse_func
 from warploom.ir.types import TensorMap, bf16
 from warploom.layout.shared import Geometry, byte_offset
@@ -282,6 +282,10 @@ def test_host_expressions_wrap_and_divide_as_c() -> None:
     }
     found = compile_expressions(list(cases))(((1 << 31) - 1, 1))
     assert found == tuple(cases.values())
+
+
+def test_the_host_computes_what_it_is_said_to() -> None:
+    assert host.PYTHON.keys() == arith.HOST - {arith.const, arith.addptr}
 
 
 def test_a_launch_survives_a_division_whose_guard_is_false() -> None:

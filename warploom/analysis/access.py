@@ -57,8 +57,7 @@ class Accesses:
         o = self.structure.maker(v)
         if o is None:
             return self.structure.made[v].op is None
-        host = o.kind in arith.ELEMENTWISE or o.kind is arith.const
-        return host and all(self.invariant(x) for x in o.operands)
+        return arith.is_of_host(o) and all(self.invariant(x) for x in o.operands)
 
     # ---- views
 

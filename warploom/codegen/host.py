@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import Pointer, Scalar, TensorMap, dtype_of
+from warploom.ir.types import Pointer, TensorMap, dtype_of
 
 Expr: TypeAlias = tuple[Any, ...]
 
@@ -167,7 +167,7 @@ class Program:
             assert isinstance(v.type, Pointer)
             size = ("const", v.type.dtype.bytes)
             return ("add", "i64", operands[0], ("mul", "i64", operands[1], size))
-        if o.kind not in PYTHON or not isinstance(v.type, Scalar):
+        if not arith.is_of_host(o):
             raise InternalError(
                 f"codegen: the host can't compute {v.hint or v.type} of a tensor map: it comes from"
                 f" {o.kind.name}"

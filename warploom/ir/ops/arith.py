@@ -357,6 +357,20 @@ ELEMENTWISE: frozenset[OpKind] = frozenset(
     k for k in KINDS.values() if k.family is Family.POINTWISE
 )
 
+# What the host can compute, of integers: codegen/host.py spells each in Python.
+HOST: frozenset[OpKind] = COMPARE | {
+    const, add, sub, mul, idiv, fast_div, rem, minimum, maximum, and_, or_, xor, shl, shr,
+    neg, not_, abs_, select, cast, addptr,
+}  # fmt: skip
+
+
+def is_of_host(o: Op) -> bool:
+    """Can the host compute o where it knows the operands?  Its floats are wider than the GPU's."""
+    computed = o.operands[1:] if o.kind is addptr else (*o.operands, *o.results)
+    types = [v.type for v in computed]
+    return o.kind in HOST and all(isinstance(t, Scalar) and t.dtype.is_int for t in types)
+
+
 # An op that means the same with exchanged operands; the comparison that is true where this one is false.
 MIRRORED: dict[OpKind, OpKind] = {
     **{k: k for k in (add, mul, and_, or_, xor, eq, ne)}, lt: gt, gt: lt, le: ge, ge: le,

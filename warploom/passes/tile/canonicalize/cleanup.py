@@ -199,7 +199,7 @@ def hoist_views(func: Func) -> Func:
 
 def is_host(o: Op) -> bool:
     """Can the host compute o where it knows the operands?"""
-    return o.kind in arith.ELEMENTWISE or o.kind is arith.const or o.kind is tile.make_view
+    return arith.is_of_host(o) or o.kind is tile.make_view
 
 
 def _launch_views(o: Op, known: set[Value]) -> list[Op]:
