@@ -16,6 +16,7 @@ from functools import cached_property
 
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
+from warploom.analysis.moving_places import MovingPlace
 from warploom.analysis.structure import Structure, structure_of
 from warploom.ir import engines
 from warploom.ir.analysis import backward_slice, moved, passed_on, sources
@@ -270,11 +271,28 @@ class Accesses:
         for loop in self.structure.enclosing(o):
             if self._repeats(loop) and not any(self._varies(v, loop) for v in offsets):
                 return True
+        if self.meets_itself(o):
+            return True
         base = self.base(o.operands[0])
         others = [x for x in self.memory_ops if x is not o and writes_memory(x)]
         return any(
             self.base(x.operands[0]) in (base, None) and not self.apart(o, x) for x in others
         )
+
+    def meets_itself(self, o: Op) -> bool:
+        """May an iteration of a loop store to some, and not all, of the places of another one?"""
+        if o.kind is not tile.store_box:
+            extents = {o.operands[0]: 1}
+        else:
+            shape = shape_of(o.operands[1].type)
+            thin = (1,) * (len(o.operands) - 2 - len(shape))
+            extents = dict(zip(o.operands[2:], (*thin, *shape), strict=True))
+            view = self.view(o)
+            extents |= dict.fromkeys(view.operands if view is not None else (), 1)
+        place = MovingPlace(extents, self.facts, self.structure, self._sources)
+        loops = (x for x in self.structure.loops(o) if self._repeats(x))
+        varied = [x for x in loops if any(self._varies(v, x) for v in extents)]
+        return not all(map(place.moves, varied))
 
     def _repeats(self, o: Op) -> bool:
         """May the regions of op o run more than once?"""

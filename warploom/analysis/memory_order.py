@@ -38,10 +38,10 @@ def ordered(accesses: Accesses) -> set[Op]:
 
 
 def overwriting(accesses: Accesses) -> set[Op]:
-    """Stores to what an earlier store, or one in the same loop, may have written: other threads may have
-    done that."""
+    """Stores to what an earlier store, or one in the same loop, may have written, and those whose places
+    in two iterations meet: other threads may have done that."""
     stores = [(o, accesses.base(o.operands[0])) for o in accesses.memory_ops if o.stores]
-    return {
+    found = {
         o
         for i, (o, base) in enumerate(stores)
         for j, (x, other) in enumerate(stores)
@@ -50,6 +50,7 @@ def overwriting(accesses: Accesses) -> set[Op]:
         and (j < i or {*accesses.structure.loops(o)} & {*accesses.structure.loops(x)})
         and not accesses.apart(o, x)
     }
+    return found | {o for o, _ in stores if accesses.meets_itself(o)}
 
 
 def announcing(accesses: Accesses) -> set[Op]:
