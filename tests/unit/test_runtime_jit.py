@@ -179,6 +179,17 @@ def test_constexprs_that_have_no_key_as_they_are_given(gpu: Gpu) -> None:
     assert len(gpu.requests) == 1 and gpu.requests[0].constexprs[-1] == ("SHIFT", (1, 2))
 
 
+def test_wrapped_constexprs_are_what_they_hold(gpu: Gpu) -> None:
+    """However often a kernel has run with an equal one."""
+    kernel = wl.jit(scale_kernel)
+    for value in (1, True, 1.0, 1):
+        for out in range(3 << 20, 6 << 20, 1 << 20):
+            y = GpuArray(out, (1000,))
+            ran = kernel[(1,)](X, y, 1000, 2.0, tl.constexpr(128), SHIFT=tl.constexpr(value))
+            assert ran is not None and repr(ran.constexprs) == f"{{'BLOCK': 128, 'SHIFT': {value}}}"
+    assert len(gpu.requests) == 3
+
+
 def test_do_not_specialize(gpu: Gpu) -> None:
     kernel = wl.jit(do_not_specialize=["n"])(scale_kernel)
     for n in (1, 16, 1000):

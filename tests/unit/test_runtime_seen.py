@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom.runtime import args, launch
 from warploom.runtime.args import _PROBES, KEYS, TensorDescriptor
@@ -109,6 +110,7 @@ def test_an_order_of_names_makes_no_difference() -> None:
 
 VALUES = st.one_of(
     st.sampled_from([0, 1, 1 << 40, True, False, 0.0, -0.0, 1.0, float("inf"), None, "", "1"]),
+    st.sampled_from([*map(tl.constexpr, (1, True, 1.0, 0.0, -0.0)), (tl.constexpr(1),)]),
     st.sampled_from([np.float32(0), np.float32(-0.0), np.int64(1), (1,), (True,), (0.0,), (-0.0,)]),
 )
 CALLS = st.tuples(

@@ -35,7 +35,7 @@ def exact(value: Any) -> Any:
         return kind, repr(value)
     if isinstance(value, tuple):
         return (kind, *map(exact, value))
-    return kind, value
+    return kind, value if (inner := unwrapped(value)) is value else distinct(inner)
 
 
 def distinct(value: Any) -> Any:

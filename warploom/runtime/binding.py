@@ -14,6 +14,7 @@ from typing import Any
 from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.packed import RUN_TIME, Packed
 from warploom.frontend.source import Parameter, parameters
+from warploom.frontend.tokens import unwrapped
 from warploom.ir.core import Fact
 from warploom.runtime.args import (
     NOTHING,
@@ -338,8 +339,8 @@ def _as_annotated(spec: Spec, annotation: str) -> Spec:
 
 
 def _unwrapped(value: Any) -> Any:
-    """tl.constexpr(x) as x."""
-    return value.value if type(value).__name__ == "constexpr" else value
+    """tl.constexpr(x) as x; Triton's own, too."""
+    return unwrapped(value.value if type(value).__name__ == "constexpr" else value)
 
 
 def _plain(value: Any) -> Any:

@@ -23,12 +23,7 @@ from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import exact
 from warploom.runtime.alike import AlikeCalls
-from warploom.runtime.args import (
-    CPU,
-    device_among,
-    device_of,
-    span,
-)
+from warploom.runtime.args import CPU, device_among, device_of, span
 from warploom.runtime.binding import Call
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dtypes import ITEM_BYTES

@@ -12,13 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from warploom.frontend.tokens import distinct, key_of_class
-from warploom.runtime.args import (
-    CPU,
-    KEYS,
-    TORCH_READS,
-    probe_of,
-    probe_torch,
-)
+from warploom.runtime.args import CPU, KEYS, TORCH_READS, probe_of, probe_torch
 
 T = TypeVar("T")
 KeyOf = Callable[[Sequence[Any], Mapping[str, Any]], Any]
