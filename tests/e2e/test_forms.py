@@ -24,7 +24,7 @@ from corpus.choice_kernels import known_k, one_tile
 from corpus.states import chunk_state_case
 from tests.e2e import road
 from tests.e2e.corpus import judging
-from warploom.errors import CompileError, WarploomWarning
+from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime.compiled import CompiledKernel
 from warploom.schedule import forms
@@ -240,10 +240,13 @@ def test_steps_that_only_the_launch_knows() -> None:
 
 @wl.jit
 def share_of_rows(
-    x_ptr: Any, out_ptr: Any, n: Any, share: Any, EXACT: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr: Any, out_ptr: Any, n: Any, share: Any, OF: tl.constexpr, BLOCK: tl.constexpr
 ) -> None:
-    rows = x_ptr + tl.program_id(0) * n
-    end = (n * share).to(tl.int32) if EXACT else tl.where(share < 0.5, n, BLOCK)
+    rows, end = x_ptr + tl.program_id(0) * n, n
+    if OF == "parts":
+        end = (n * share).to(tl.int32)
+    elif OF == "some":
+        end = tl.where(share < 0.5, n, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for i in range(0, end, BLOCK):
         at = i + tl.arange(0, BLOCK)
@@ -267,14 +270,28 @@ def share_of_product(a_ptr: Any, b_ptr: Any, c_ptr: Any, k: Any, share: Any) -> 
     tl.store(c_ptr + rows[:, None] * 64 + rows, total)
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_steps_that_hang_on_floats_are_not_counted_by_the_host(exact: bool) -> None:
+@pytest.mark.parametrize("of", ["parts", "some"])
+def test_steps_that_hang_on_floats_are_not_counted_by_the_host(of: str) -> None:
     """Its floats are wider, and what a launch led to is found again by integers alone."""
     x = road.filled(np.random.default_rng(0).standard_normal(1024), np.float32)
-    meta = {"EXACT": exact, "BLOCK": 128}
+    meta = {"OF": of, "BLOCK": 128}
     args = [x, road.array((1024,), np.float32), 512, 0.25]
     compiled, _ = road.check_equal(share_of_rows, args, 2, meta)
     assert compiled.plan.short is None
+
+
+def test_a_variant_without_loops_refuses_launches_that_run_them() -> None:
+    x, meta = road.filled(np.ones(512), np.float32), {"OF": "all", "BLOCK": 128}
+    for n, refused in ((128, 512), (512, None)):
+        compiled = share_of_rows.compile_for(x, road.array((512,), np.float32), n, 0.25, **meta)
+        for ran in (n, 128, 512):
+            out = road.array((512,), np.float32)
+            if ran == refused:
+                with pytest.raises(LaunchError, match="has 4 steps, and this variant"):
+                    compiled.simulate(x, out, ran, 0.25, grid=1)
+            else:
+                compiled.simulate(x, out, ran, 0.25, grid=1)
+                assert (out[:ran] == ran).all()
 
 
 def test_a_product_over_a_share_of_its_steps_is_launched() -> None:

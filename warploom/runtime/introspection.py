@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from warploom.errors import LaunchError
 from warploom.runtime.args import Field
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import grid_sizes
+from warploom.runtime.plan import evaluate
 from warploom.runtime.values import completed, fields_for
 
 
@@ -69,7 +71,18 @@ class Introspection(Kernel):
         """`fields_for` of run-time arguments; what is left out at the end has its default.  Raises
         LaunchError `variant-argument`."""
         specs = self.request.specs
-        return fields_for(self.placed, specs, completed(self.request, args))
+        fields = fields_for(self.placed, specs, completed(self.request, args))
+        if self.request.launch.short:
+            from warploom.runtime.signature import peeled_of
+
+            text = peeled_of(self.lowered, self.request.machine()) or "1"
+            if (steps := evaluate(text, [f.launched for f in fields])) != 1:
+                raise LaunchError(
+                    "variant-argument",
+                    f"a loop of {self.name} has {steps} steps, and this variant is for launches of one",
+                    help=f"{self.name}.compile_for(…) with these arguments is the variant to take",
+                )
+        return fields
 
     def _init_handles(self) -> None:
         """Nothing: resources are known, and code is loaded at the first launch."""

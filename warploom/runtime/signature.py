@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from warploom.analysis.trip_counts import single_trips
 from warploom.codegen import host
 from warploom.codegen.emit import Emitted
 from warploom.compile import Lowered
@@ -15,6 +16,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import Fact, Func, Type, walk
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar
+from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
 from warploom.runtime.args import NOTHING, Spec
 from warploom.runtime.dtypes import ELEMENTS
 from warploom.runtime.plan import (
@@ -26,6 +28,7 @@ from warploom.runtime.plan import (
     ScalarParam,
     Workspace,
 )
+from warploom.target import Target
 
 
 def types_of(specs: Sequence[Spec]) -> tuple[Type, ...]:
@@ -131,7 +134,7 @@ def short_of(lowered: Lowered) -> tuple[str, int] | None:
     if lowered.schedule.short is None and not once:
         return None
     named, fewest = lowered.schedule.short or (once, 1)
-    steps = _steps(lowered, named)
+    steps = _steps(lowered.tile, named)
     return (f"({steps} - 1) ** 2" if once else steps), fewest
 
 
@@ -140,12 +143,21 @@ def split_k_of(lowered: Lowered) -> tuple[str, Rows] | None:
     if lowered.schedule.split_k is None:
         return None
     named, rows = lowered.schedule.split_k
-    return _steps(lowered, named), rows
+    return _steps(lowered.tile, named), rows
 
 
-def _steps(lowered: Lowered, named: str) -> str:
+def peeled_of(lowered: Lowered, target: Target) -> str | None:
+    """The steps, as Python text, of a loop that a variant is made without, as it takes launches of one; None
+    where it has its loops."""
+    names = [name for name, _ in lowered.steps]
+    if peel_single_trip_loops.__name__ not in names:
+        return None
+    _, before = lowered.steps[names.index(peel_single_trip_loops.__name__) - 1]
+    return _steps(before, single_trips(before, target)[0].id)
+
+
+def _steps(tile: Func, named: str) -> str:
     """How often a loop runs, as Python text."""
-    tile = lowered.tile
     loop = next(o for o in walk(tile.body) if o.id == named)
     program = host.Program(tile.params, definitions(tile.body))
     lo, hi, by = (host.python_text(program.expression(v)) for v in loop.operands[:3])
