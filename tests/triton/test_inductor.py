@@ -13,7 +13,7 @@ import pytest
 
 import warploom.triton as triton
 import warploom.triton.language as tl
-from warploom.runtime.hooks import AROUND_COMPILE
+from warploom.runtime.hooks import AROUND_COMPILE, ENTER
 from warploom.triton.compiler import ASTSource, CompiledKernel, make_backend
 from warploom.triton.report import Report
 
@@ -68,6 +68,20 @@ def test_a_compiled_kernel_launches_as_inductor_launches_it(scale: Any) -> None:
     assert kernel.metadata.shared == 0 and kernel.n_spills == 0 and kernel.n_regs <= 64
     assert kernel.src.fn.constexprs == [3] and kernel.launch_metadata((1, 1, 1), 0) is None
     assert bytes.fromhex(kernel.hash) and "ptx" in kernel.asm
+
+
+def test_hooks_are_told_of_launches_by_either_road(scale: Any) -> None:
+    kernel, told = compiled(scale), []
+    x = np.arange(100, dtype=np.float32)
+    hook: Any = told.append
+    ENTER.add(hook)
+    try:
+        launch(kernel, x, np.zeros_like(x), 100, 64)
+        kernel[(2,)](x, np.zeros_like(x), 100)
+    finally:
+        ENTER.remove(hook)
+    kernel[(2,)](x, np.zeros_like(x), 100)
+    assert [data.get()["name"] for data in told] == ["scale", "scale"]
 
 
 def test_device_asserts_run_and_nothing_else_is_a_debug_build(scale: Any) -> None:

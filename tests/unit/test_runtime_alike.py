@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import warploom as wl
 import warploom.language as tl
-from tests.unit.test_runtime_fixed import tensor
+from tests.unit.test_runtime_fixed import drawn, tensor
 from tests.unit.test_runtime_jit import Gpu, gpu, scale_kernel
 from tests.unit.test_runtime_seen import Storage, Tensor
 from warploom.errors import LaunchError, WarploomWarning
@@ -91,11 +91,6 @@ CHANGES = st.fixed_dictionaries(
         "grid": st.sampled_from([(3, 1), 3, (2, 2), (0,), [3], (4,)]),
     },
 )
-
-
-def drawn(place: int, offset: int = 0, extents: Any = ((1000,), (1,)), **changed: Any) -> Tensor:
-    shape, strides = extents
-    return tensor((place << 20) + offset, shape=shape, _strides=strides, **changed)
 
 
 @settings(deadline=None, max_examples=150)

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import struct
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import warploom as wl
 from tests.unit.test_runtime_jit import OUT, GpuArray, X, gpu, scale_kernel
@@ -21,7 +24,7 @@ from warploom.runtime.args import _PROBES, KEYS, probe_torch
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.fixed import FixedLauncher
 from warploom.runtime.hooks import ENTER
-from warploom.runtime.launch import LoadedKernel
+from warploom.runtime.launch import LoadedKernel, grid_sizes
 from warploom.runtime.plan import ComputedParam
 
 __all__ = ["gpu"]  # a fixture
@@ -350,3 +353,80 @@ def test_numbers_that_the_host_computes(gpu: Gpu, launcher: FixedLauncher) -> No
     for place in (3, 5, 7):
         launcher((3,), 0, (tensor(place << 20), tensor(place << 21), 1000, 2.0))
         assert gpu.driver.launches[-1][-1][2] & 0xFFFFFFFF == (125 - 1000) & 0xFFFFFFFF
+
+
+def drawn(place: int, offset: int = 0, extents: Any = ((1000,), (1,)), **changed: Any) -> Tensor:
+    shape, strides = extents
+    return tensor((place << 20) + offset, shape=shape, _strides=strides, **changed)
+
+
+WHOLE = Storage(1 << 20, 1 << 26)
+ARRAYS = st.fixed_dictionaries(
+    {"place": st.integers(20, 26)},
+    optional={
+        "offset": st.sampled_from([0, 4, 16, 3984, 4000]),
+        "extents": st.sampled_from([((10, 100), (200, 1)), ((10, 100), (100, 1)), ((0,), (1,))]),
+        "_storage": st.just(WHOLE),
+        "_device": st.sampled_from([0, 1]),
+    },
+)
+# What a runner is never given: Dynamo guards it.
+GUARDED = {"dtype": st.just("torch.float16"), "_is_neg": st.just(True)}
+LAUNCHES = st.tuples(
+    ARRAYS,
+    ARRAYS,
+    st.sampled_from([1000] * 4 + [1008, 8, 1, True, -8, 0, 1 << 40, 1000.0, "1000"]),
+    st.sampled_from([2.0, 0.0, -0.0, 1, True, 1e300, "2"]),
+    st.sampled_from([(3,), (2, 2), (0,), (1, 2, 3), 4]),
+    st.sampled_from([0, 7]),
+    st.fixed_dictionaries({}, optional=GUARDED),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(LAUNCHES, min_size=1, max_size=12),
+    st.sampled_from(["usual", "short", "in place", "free"]),
+    st.booleans(),
+    st.sampled_from([1, 2]),
+)
+def test_launchers_that_remember_launch_what_new_ones_do(
+    launches: list[Any], how: str, runs: bool, devices: int
+) -> None:
+    def made(remember: bool) -> list[Any]:
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for table in (_PROBES, KEYS):
+                patch.setitem(table, Tensor, probe_torch)
+            one = next(gpu.__wrapped__(patch))  # type: ignore[attr-defined]
+            one.driver.device_count = devices
+            one.plan = {
+                "usual": one.plan,
+                "short": replace(one.plan, short=("(a[2] // 8)", 100)),
+                "in place": replace(one.plan, rings=False, in_place=((1, 0),)),
+                "free": replace(one.plan, disjoint=(), rings=False),
+            }[how]
+            variant = wl.jit(scale_kernel)[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
+            assert variant is not None
+            kept, found = FixedLauncher(variant), []
+            run = kept.runner(Jit())
+            for x, y, n, factor, grid, stream, guarded in launches:
+                if not remember:
+                    kept = FixedLauncher(variant)
+                    run = kept.runner(Jit())
+                args = drawn(**x, **({} if runs else guarded)), drawn(**y), n, factor
+                one.driver.current.clear()
+                before = len(one.driver.launches)
+                try:
+                    if runs:
+                        run(*grid_sizes(grid), stream, None, None, None, None, None, *args, 128, 0)
+                    else:
+                        kept(grid, stream, args)
+                except LaunchError:
+                    found.append("refused")
+                for *launch, (first, *others) in one.driver.launches[before:]:
+                    key = one.driver.encoded[first - 1][1] if first < 1 << 20 else first
+                    found.append((launch, key, others, [*one.driver.current]))
+            return found
+
+    assert made(True) == made(False)

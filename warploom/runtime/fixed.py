@@ -149,23 +149,24 @@ class FixedLauncher:
         )
         return found
 
+    def launch(self, jit: Any, grid: Any, stream: int | None, args: Sequence[Any]) -> None:
+        """As __call__; hooks are told of a JITFunction."""
+        launch = functools.partial(self, grid, stream, args)
+        if AROUND or ENTER or EXIT:
+            launch_with_hooks(jit.live(), launch, grid, args, {})
+        else:
+            launch()
+
     def runner(self, jit: Any) -> Callable[..., None]:
         """A function that launches as Triton's launchers do, whose hooks are told of a JITFunction.
 
         It is given all parameters.  Of arguments after the first ones of their kind it tests the device, the
         alignment and what overlaps, and takes it that dtypes are those of the signature."""
 
-        def unread(grid: tuple[int, int, int], stream: int, args: Sequence[Any]) -> None:
-            if AROUND or ENTER or EXIT:
-                launch = functools.partial(self, grid, stream, args)
-                launch_with_hooks(jit.live(), launch, grid, args, {})
-            else:
-                self._started(grid, stream, args)
-
         places = {place: f"a{i}" for i, (place, _) in enumerate(self._run_time)}
         count = len(parameters(self.kernel.request.fn))
         given = [places.get(place, f"fixed{place}") for place in range(count)]
-        return self._written(f"{OF_TRITON}, ", given, False, unread)
+        return self._written(f"{OF_TRITON}, ", given, False, functools.partial(self.launch, jit))
 
     def _written(
         self, head: str, given: Sequence[str], checked: bool, unread: Callable[..., Any]

@@ -153,7 +153,7 @@ class CompiledKernel(metaclass=ABCMeta):
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         def launch(*args: Any, stream: int | None = None) -> None:
-            self._launcher(grid, stream, args)
+            self._launcher.launch(self.src.fn, grid, stream, args)
 
         return launch
 
