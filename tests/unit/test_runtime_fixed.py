@@ -361,31 +361,33 @@ def drawn(place: int, offset: int = 0, extents: Any = ((1000,), (1,)), **changed
 
 
 WHOLE = Storage(1 << 20, 1 << 26)
-ARRAYS = st.fixed_dictionaries(
-    {"place": st.integers(20, 26)},
-    optional={
-        "offset": st.sampled_from([0, 4, 16, 3984, 4000]),
-        "extents": st.sampled_from([((10, 100), (200, 1)), ((10, 100), (100, 1)), ((0,), (1,))]),
-        "_storage": st.just(WHOLE),
-        "_device": st.sampled_from([0, 1]),
-    },
+ARRAY: dict[str, Any] = {
+    "offset": st.sampled_from([4, 16, 3984, 4000]),
+    "extents": st.sampled_from([((10, 100), (200, 1)), ((10, 100), (100, 1)), ((0,), (1,))]),
+    "_storage": st.just(WHOLE),
+    "_device": st.just(1),
+    # What a runner is never given: Dynamo guards it.
+    "dtype": st.just("torch.float16"),
+    "_is_neg": st.just(True),
+}
+# What differs from a usual launch: little, so that most are like others.
+CHANGES: dict[str, Any] = {
+    "n": st.sampled_from([1008, 8, 1, True, -8, 0, 1 << 40, 1000.0, "1000"]),
+    "factor": st.sampled_from([0.0, -0.0, 1, True, 1e300, "2"]),
+    "grid": st.sampled_from([(2, 2), (0,), (1, 2, 3), 4]),
+    "stream": st.just(7),
+    "behind": st.sampled_from([0, 16, 3984, 4000, -3984]),  # bytes, of y to x
+    **{f"{a} {what}": values for a in "xy" for what, values in ARRAY.items()},
+}
+CHANGE = st.sampled_from(sorted(CHANGES)).flatmap(
+    lambda name: st.tuples(st.just(name), CHANGES[name])
 )
-# What a runner is never given: Dynamo guards it.
-GUARDED = {"dtype": st.just("torch.float16"), "_is_neg": st.just(True)}
-LAUNCHES = st.tuples(
-    ARRAYS,
-    ARRAYS,
-    st.sampled_from([1000] * 4 + [1008, 8, 1, True, -8, 0, 1 << 40, 1000.0, "1000"]),
-    st.sampled_from([2.0, 0.0, -0.0, 1, True, 1e300, "2"]),
-    st.sampled_from([(3,), (2, 2), (0,), (1, 2, 3), 4]),
-    st.sampled_from([0, 7]),
-    st.fixed_dictionaries({}, optional=GUARDED),
-)
+LAUNCHES = st.lists(st.lists(CHANGE, max_size=2).map(dict), min_size=2, max_size=12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=200)
 @given(
-    st.lists(LAUNCHES, min_size=1, max_size=12),
+    LAUNCHES,
     st.sampled_from(["usual", "short", "in place", "free"]),
     st.booleans(),
     st.sampled_from([1, 2]),
@@ -410,11 +412,24 @@ def test_launchers_that_remember_launch_what_new_ones_do(
             assert variant is not None
             kept, found = FixedLauncher(variant), []
             run = kept.runner(Jit())
-            for x, y, n, factor, grid, stream, guarded in launches:
+            for i, c in enumerate([{}, *launches]):
                 if not remember:
                     kept = FixedLauncher(variant)
                     run = kept.runner(Jit())
-                args = drawn(**x, **({} if runs else guarded)), drawn(**y), n, factor
+                x, y = (
+                    {name: c[key] for name in ARRAY if (key := f"{a} {name}") in c} for a in "xy"
+                )
+                if runs:
+                    x, y = (
+                        {k: v for k, v in z.items() if k not in ("dtype", "_is_neg")}
+                        for z in (x, y)
+                    )
+                x, y = {"place": 30 + i, **x}, {"place": 50 + i, **y}
+                if "behind" in c:
+                    y |= {"place": 30 + i, "offset": c["behind"]}
+                arrays = drawn(**x), drawn(**y)
+                args = *arrays, c.get("n", 1000), c.get("factor", 2.0)
+                grid, stream = c.get("grid", (3,)), c.get("stream", 0)
                 one.driver.current.clear()
                 before = len(one.driver.launches)
                 try:
