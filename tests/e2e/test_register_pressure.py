@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import warploom as wl
 import warploom.language as tl
@@ -189,3 +190,36 @@ def test_what_a_loop_does_not_change_is_read_from_shared_memory() -> None:
 
 def test_what_fits_beside_an_iteration_stays_in_registers() -> None:
     assert spilled(invariants(4)) == {}
+
+
+@wl.jit
+def twice(q_ptr: Any, k_ptr: Any, v_ptr: Any, o_ptr: Any, n: Any) -> None:
+    """Two sums over one loop, one of them of what was computed before it."""
+    rows, columns, steps = tl.arange(0, 128), tl.arange(0, 64), tl.arange(0, 128)
+    at = rows[:, None] * 64 + columns[None, :]
+    q = tl.load(q_ptr + at)
+    least = tl.minimum(q.to(tl.float32) * 2.0, 1.0).to(tl.bfloat16)
+    acc = tl.zeros((128, 64), tl.float32)
+    other = tl.zeros((128, 64), tl.float32)
+    for i in range(0, n, 128):
+        places = (i + steps)[:, None] * 64 + columns[None, :]
+        k, v = tl.load(k_ptr + places), tl.load(v_ptr + places)
+        s, t = tl.dot(least, tl.trans(k)), tl.dot(q, tl.trans(v))
+        acc = tl.dot(tl.minimum(s, 2.0).to(tl.bfloat16), v, acc)
+        other = tl.dot(tl.maximum(t, -2.0).to(tl.bfloat16), k, other)
+    tl.store(o_ptr + at, acc - other + least.to(tl.float32))
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("n", [0, 256])
+def test_each_replica_spills_a_tile_of_its_own(n: int) -> None:
+    random = np.random.default_rng(0)
+    q, k, v = (filled(random.integers(-1, 2, (m, 64)), ml_dtypes.bfloat16) for m in (128, 256, 256))
+    args = [q, k, v, array((128, 64), np.float32), n]
+    meta = {"num_warps": 8, "num_stages": 2, "num_consumer_groups": 0, "matrix_unit": "mma.sync"}
+    first = compile_for(twice, args, 1, meta)
+    compiled = compile_request(first.request.with_headroom(Headroom(few_registers=True)))
+    found = compiled.lowered.placed.body.by_kind[smem.shared_alloc]
+    assert {o.attrs["lead"] for o in found if o.attrs["name"].startswith("spilled")} == {(2,)}
+    for order in ("late", "early", "reverse"):
+        same(expected_of(compiled, args, 1), simulated(compiled, args, 1, order=order), order)

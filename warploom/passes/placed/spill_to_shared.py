@@ -37,7 +37,7 @@ from warploom.ir.rewrite import (
     with_ops,
     with_regions,
 )
-from warploom.ir.types import Tile
+from warploom.ir.types import Shared, Tile
 from warploom.layout.shared import swizzle_for
 from warploom.passes.placed.allocate_shared import bytes_needed
 from warploom.passes.placed.part_lifetimes import part_lifetimes
@@ -52,7 +52,7 @@ def spill_to_shared(func: Func, target: Target) -> Func:
     (region,) = phase.regions
     if not region.by_kind.get(tile.dot):
         return func
-    spills = _spills(region, limit_of(target))
+    spills = _spills(phase, limit_of(target))
     if not spills:
         return func
     threads = target.warp_size * phase.attrs["warps"][0] * phase.attrs["replicas"][0]
@@ -72,12 +72,14 @@ def spill_to_shared(func: Func, target: Target) -> Func:
 @dataclass(frozen=True, eq=False)
 class _Spill:
     """A tile that loops read anew.  loops: the first parameters of their bodies.  moves: for each value that
-    they read the ops that make it of the tile.  load: of a slot that holds the tile all the while."""
+    they read the ops that make it of the tile.  load: of a slot that holds the tile all the while.  replicas:
+    of the task; each has a tile of its own."""
 
     value: Value
     loops: frozenset[Value]
     moves: Mapping[Value, tuple[Op, ...]]
     load: Op | None
+    replicas: int
 
     def applied(self, func: Func) -> Func:
         """The function with the tile spilled."""
@@ -90,7 +92,7 @@ class _Spill:
             rows = prod(t.shape) // t.shape[inner]
             swizzle = swizzle_for(t.shape[inner] * t.dtype.bytes, rows)
             name = build.unique(f"spilled_{self.value.hint or 'tile'}", names)
-            place = build.slots(b, t, (1,), name, "spilled", inner, swizzle)
+            place = build.slots(b, t, (self.replicas,), name, "spilled", inner, swizzle)
         at = next(i for i, o in enumerate(func.body.ops) if o.kind is task.tasks)
         ops = (*func.body.ops[:at], *b.ops, *func.body.ops[at:])
         func = func.with_(body=with_ops(func.body, ops))
@@ -130,11 +132,14 @@ class _Spill:
 
 
 def _slot(b: Builder, place: Value) -> Value:
-    return smem.shared_slot(b, place, build.const(b, 0), hint="spilled")
+    is_alone = place.typed(Shared).lead == (1,)
+    mine = build.const(b, 0) if is_alone else task.replica_id(b)
+    return smem.shared_slot(b, place, mine, hint="spilled")
 
 
-def _spills(region: Region, limit: int) -> list[_Spill]:
+def _spills(phase: Op, limit: int) -> list[_Spill]:
     """What to spill, the widest first."""
+    (region,), (replicas,) = phase.regions, phase.attrs["replicas"]
     pressure, made = Pressure(region), definitions(region)
     loops: dict[Value, dict[Value, None]] = {}
     moves: dict[Value, dict[Value, tuple[Op, ...]]] = {}
@@ -159,7 +164,7 @@ def _spills(region: Region, limit: int) -> list[_Spill]:
     found = []
     for v, bodies in loops.items():
         inside = frozenset(bodies)
-        found.append(_Spill(v, inside, moves[v], _held_slot(made[v], inside, region)))
+        found.append(_Spill(v, inside, moves[v], _held_slot(made[v], inside, region), replicas))
     return sorted(found, key=lambda s: part_of(s.value), reverse=True)
 
 
