@@ -342,6 +342,18 @@ def test_a_config_s_hook_runs_before_each_launch_with_it(gpu: Gpu) -> None:
     assert configs[1].all_kwargs() == configs[1].all_kwargs == {"BLOCK": 64}
 
 
+def test_a_config_that_pruning_makes_has_its_hook_called(gpu: Gpu) -> None:
+    told: list[int] = []
+    made = wl.Config({"BLOCK": 64}, pre_hook=lambda named: told.append(named["BLOCK"]))
+    pruned = {"early_config_prune": lambda configs, named, **_: [made]}
+    kernel = wl.autotune([wl.Config({"BLOCK": 32})], key=["n"], prune_configs_by=pruned)(
+        wl.jit(tuned_kernel)
+    )
+    for calls in range(1, 4):
+        kernel[(1,)](X, 1000)
+        assert told == [64] * calls
+
+
 def test_a_timing_function_of_the_user_decides(gpu: Gpu) -> None:
     said: list[str] = []
     told: list[Any] = []

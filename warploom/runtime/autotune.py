@@ -90,8 +90,6 @@ class Autotuner(Decorated):
         self.verdicts: dict[Any, Verdict] = {}
         self._last: Verdict | None = None  # of the last call that was not seen before
         self._seen: SeenCalls[tuple[Hit | None, Config]] = SeenCalls()
-        # heuristics may look at more than the key holds, and hooks change what arguments hold
-        self._direct = isinstance(fn, JITFunction) and not any(c.pre_hook for c in self.configs)
         kernel = self.kernel
         names = (*key, *self.restore_value, *self.reset_to_zero)
         for name in names:
@@ -133,7 +131,8 @@ class Autotuner(Decorated):
         resolved = {**kwargs, **config.all_kwargs}
         self.prepare_arguments(config, args, kwargs)
         found: CompiledKernel | None = self.fn.launch(grid, *args, **resolved)
-        if self._direct and found is not None:
+        # heuristics may look at more than the key holds, and hooks change what arguments hold
+        if isinstance(self.fn, JITFunction) and not config.pre_hook and found is not None:
             self._seen.add(args, kwargs, (self.kernel.seen.find(args, resolved), config))
         return found
 
