@@ -329,3 +329,24 @@ def test_what_is_stored_twice_is_what_was_stored_last() -> None:
     out = np.zeros(N + 128, np.float32)
     assert is_mined(simulated(rows_stored_twice, out, x, B=128).lowered)
     assert np.array_equal(out, [*x[:128], *-x])
+
+
+@wl.jit
+def stored_to_two(out, other, x, B: tl.constexpr):
+    at = tl.arange(0, B)
+    v = tl.load(x + at)
+    tl.store(out + at, v)
+    tl.store(other + at, -v)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_two_arrays_that_are_stored_together_are_compared() -> None:
+    x = np.random.default_rng(7).integers(1, 9, N).astype(np.float32)
+    memory = np.zeros(2 * N, np.float32)
+    apart = stored_to_two.compile_for(memory[:N], memory[N:], x, B=N, grid=(1,), num_warps=1)
+    assert is_mined(apart.lowered) and (0, 1) in apart.plan.disjoint
+    into = memory[:N], memory[1 : N + 1]
+    compiled = stored_to_two.compile_for(*into, x, B=N, grid=(1,), num_warps=1)
+    assert compiled.request.overlap and not is_mined(compiled.lowered)
+    compiled.simulate(*into, x, grid=(1,))
+    assert np.array_equal(memory[: N + 1], [x[0], *-x])

@@ -40,13 +40,14 @@ def ordered(accesses: Accesses) -> set[Op]:
 def overwriting(accesses: Accesses) -> set[Op]:
     """Stores to what an earlier store, or one in the same loop, may have written, and those whose places
     in two iterations meet: other threads may have done that."""
+    overlap = accesses.func.attrs.get("overlap")
     stores = [(o, accesses.base(o.operands[0])) for o in accesses.memory_ops if o.stores]
     found = {
         o
         for i, (o, base) in enumerate(stores)
         for j, (x, other) in enumerate(stores)
         if x is not o
-        and (None in (base, other) or base == other)
+        and (overlap or None in (base, other) or base == other)
         and (j < i or {*accesses.structure.loops(o)} & {*accesses.structure.loops(x)})
         and not accesses.apart(o, x)
     }

@@ -18,11 +18,11 @@ after:   %t = for %part in 0 … 16, carrying %sum from zeros:
 Reductions and stores are the roots; a loop does those that follow each other, and computes again what they
 need, loads too.  So a load moves past the stores before its loop, and past those of the loop's earlier parts:
 the parameters that they store to are noted (func.attrs["reordered"]) for a launch to compare with those
-loaded, as where loads run ahead.  A tile may be stored where it was loaded; arguments that are one array
-are one parameter here (runtime/variants.py).  Of two stores to one array each has a loop of its own: where
-they meet the second one's elements stay.  Of tiles with several axes the first is cut, and nothing is
-reduced or stored where it was loaded.  Where an op does not fit this, a region stays as it is.
-func.attrs["strips"] is what `explain()` tells of.
+loaded, as where loads run ahead, and with each other in one loop.  A tile may be stored where it was
+loaded; arguments that are one array are one parameter here (runtime/variants.py).  Of two stores to one
+array each has a loop of its own: where they meet the second one's elements stay.  Of tiles with several
+axes the first is cut, and nothing is reduced or stored where it was loaded.  Where an op does not fit this,
+a region stays as it is.  func.attrs["strips"] is what `explain()` tells of.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.data_split import operand_axes
@@ -196,7 +197,8 @@ class _Miner:
         """The parameters that a launch must compare; None where a load would move past a store that it
         may not pass."""
         place = {o: i for i, o in enumerate(region.ops)}
-        found = set()
+        bases = (self.accesses.base(o.operands[0]) for o in loop.roots if o.kind is tile.store)
+        found = {(x, y) for x, y in combinations(bases, 2) if x is not None and y is not None}
         for load in loop.loads:
             to = self.accesses.base(load.operands[0])
             between = [*region.ops[place[load] : loop.end], *loop.roots]
