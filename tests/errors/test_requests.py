@@ -192,7 +192,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "argument_of_complex": (launch(A.astype(complex), A, C, 1, 1, 1), "argument-dtype", "complex"),
     "integer_of_66_bits": (launch(A, A, C, 2**65, 1, 1), "argument-range", "64 bits"),
     "constexpr_of_array": (launch(BM=A), "constexpr-array", "got an array"),
-    "grid_function_without_parameter": (launch(grid=lambda: (1,)), "grid", "takes ()"),
+    "grid_function_without_parameter": (launch(grid=lambda: (1,)), "grid", "takes 0 positional"),
     "constexpr_of_set": (launch(BM={1}), "constexpr-hash", "is a set"),
     "prepared_on_the_cpu": (lambda: matmul.prepare(*ARGUMENTS, grid=(1,), **TILE), "no-device", "GPU"),
     "no_config": (tuned([]), "autotune", "at least one"),
