@@ -67,10 +67,8 @@ def threads_of(o: Op, values: Sequence[Any], words: Column, threads: Column | No
         thick = box_of(o)[0]
         at, places = values[0].elements([int(x) for x in values[-len(thick) :]], thick)
     else:
-        pointers, mask = (
-            np.asarray(values[0]),
-            list(values[1 if o.kind is tile.load else 2 :][:1]),
-        )
+        pointers = np.asarray(values[0])
+        mask = values[1 if o.kind is tile.load else 2 :][:1]
         on = np.broadcast_to(mask[0] if mask else True, pointers.shape)
         at, places = pointers[on], np.flatnonzero(on)
     where = np.searchsorted(words, at)

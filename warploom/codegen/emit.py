@@ -124,16 +124,17 @@ class _Kernel(Emitter):
         if not own:
             return []
         params: list[host.Param] = []
-        memory = self.name("own_maps")
+        memory, size = self.name("own_maps"), OWN_MAP_BYTES * len(own)
         for i, o in enumerate(own):
             box, order = instruction_box(o.result.typed(TensorMap), self.target.box_limit)
-            name, at = self.name(o.result.hint, "map"), f"own_map({memory}, {len(own)}, {i})"
+            name = self.name(o.result.hint, "map")
+            at = f"own_map({memory}, {size}, {OWN_MAP_BYTES * i})"
             template = host.map_template(f"{name}_like", o, [box[a] for a in order])
             params.append(template)
             self.line(f"TensorMap* const {name} = {at};")
             self.env[o.result] = f"*{name}"
             self.templates[o.result] = template.name
-        return [*params, host.OwnMapsParam(memory, OWN_MAP_BYTES * len(own))]
+        return [*params, host.OwnMapsParam(memory, size)]
 
     def _shared_memory(self) -> None:
         """Names and addresses of allocations and barriers; nothing but constants is emitted."""

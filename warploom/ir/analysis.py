@@ -31,6 +31,12 @@ def defined(region: Region) -> Iterator[Value]:
             yield from defined(inner)
 
 
+def blocks(region: Region) -> Iterator[Region]:
+    """A region and those inside it, outer before inner."""
+    yield region
+    yield from (r for o in region.all_ops for r in o.regions)
+
+
 def uses(region: Region) -> dict[Value, list[Op]]:
     """The ops that take each value as an operand, in program order; yields are uses.  Values that nothing
     uses are absent."""

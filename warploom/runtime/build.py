@@ -399,9 +399,9 @@ def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> l
     only load no more than make ENOUGH_THREADS (and more that are cheap: `_cheap_more`); else first one more,
     and half as many at last where ptxas spilled to save registers. Loops that load get the registers that
     tiles are estimated to take, while FEWEST_THREADS remain: else what could be on its way at once comes in
-    turns. None where it found the registers for as many
-    threads as there can be. Of kernels of dots ptxas is asked only where it spills without need: at times it
-    takes a few registers of those that it may, and keeps whole accumulators in memory."""
+    turns. None where it found the registers for as many threads as there can be. Of kernels of dots ptxas is
+    asked only where it spills without need: at times it takes a few registers of those that it may, and keeps
+    whole accumulators in memory."""
     threads, file = asked.threads, target.registers
     if asked.dots:
         spared = build.spill_bytes and build.registers < file.per_thread - file.unit

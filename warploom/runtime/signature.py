@@ -75,10 +75,8 @@ def plan_of(
     rings: bool = False,
 ) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
-    grid, workspaces = (
-        tuple(map(host.python_text, placed.attrs.get("grid", ()))),
-        workspaces_of(placed),
-    )
+    grid = tuple(map(host.python_text, placed.attrs.get("grid", ())))
+    workspaces = workspaces_of(placed)
     last, programs = len(placed.params), placed.attrs.get("programs", False)
     own = next((p for p in emitted.params if isinstance(p, host.OwnMapsParam)), None)
     if own is not None:

@@ -4,12 +4,13 @@ What is read once passes through the L2 and takes the place of what will be read
 launched later then fetches from memory what an earlier one had brought.  So such loads ask the L2 to give up
 their lines first, where an engine copies them: one thread says it once a copy.
 
-A tall product (64x2048 of one operand a program, all of the other, 1024 programs) read 5.7 %
-more from memory than it had to, and takes 6 % less time with the hint.
+A tall product (64x2048 of one operand a program, all of the other, 1024 programs) read 5.7 % more from memory
+than it had to, and takes 6 % less time with the hint (docs/log/2026-11-29-by-counters.md).
 
 That a place depends on a program's number is not enough: `pid // n` is the same for n programs.  A number is
 told apart where what follows from it by sums and products is in the place, or both its quotient and its
-remainder by one divisor are.
+remainder by one divisor are.  A number that only bounds a loop tells nothing apart: all programs of causal
+attention read the first keys (analysis/moving_places.py, which asks about iterations, follows bounds too).
 """
 
 from __future__ import annotations
@@ -23,19 +24,16 @@ from warploom.ir.ops import arith, control, tile
 from warploom.schedule.context import Context
 from warploom.schedule.model import Launch, Reason, Schedule
 
-KEEPS = {
-    arith.add,
-    arith.sub,
-    arith.mul,
-    arith.cast,
-    arith.addptr,
-}  # what tells their operands' values apart
+# Whose results are others for other values of an operand.
+_INJECTIVE = frozenset({arith.add, arith.sub, arith.mul, arith.cast, arith.addptr})
 
 
 def with_streams(context: Context, schedule: Schedule, launch: Launch) -> Schedule:
     """The schedule with `streamed_loads`; itself where the grid is not known, or nothing is read again."""
     copied = {i for c in schedule.channels if set(c.via) == {"tma"} for i in c.all_items}
     loads = [o for o in context.ops if o.id in copied]
+    if len(loads) < 2:
+        return schedule
     apart = _Apart(context)
     shared = {o: apart.shared(o) for o in loads}
 
@@ -88,7 +86,7 @@ class _Apart:
         def follows(o: Op) -> bool:
             return self._tells(o.result, needed, place)
 
-        if any(follows(o) for o in users if o.kind in KEEPS):
+        if any(follows(o) for o in users if o.kind in _INJECTIVE):
             return True
         parts = [o for o in users if o.kind in (arith.idiv, arith.rem) and o.operands[0] is v]
         whole = [

@@ -44,22 +44,13 @@ DEV void red_add_f32x4(bool on, float* p, float a, float b, float c, float d) {
 }
 
 // The old value; NaN operands as in fmaxf and fminf.
-template <bool MAX> DEV float atomic_f32(float* p, float x) {
+template <bool MAX, bool SYSTEM = false> DEV float atomic_f32(float* p, float x) {
   int seen = *(volatile int*)p, expected;
   do {
     expected = seen;
     const float now = __int_as_float(expected), next = MAX ? fmaxf(now, x) : fminf(now, x);
-    seen = atomicCAS((int*)p, expected, __float_as_int(next));
-  } while (seen != expected);
-  return __int_as_float(seen);
-}
-
-template <bool MAX> DEV float atomic_f32_system(float* p, float x) {
-  int seen = *(volatile int*)p, expected;
-  do {
-    expected = seen;
-    const float now = __int_as_float(expected), next = MAX ? fmaxf(now, x) : fminf(now, x);
-    seen = atomicCAS_system((int*)p, expected, __float_as_int(next));
+    const int wanted = __float_as_int(next);
+    seen = SYSTEM ? atomicCAS_system((int*)p, expected, wanted) : atomicCAS((int*)p, expected, wanted);
   } while (seen != expected);
   return __int_as_float(seen);
 }

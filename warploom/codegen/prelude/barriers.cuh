@@ -33,10 +33,10 @@ template <int LAST, int AXES = 3> DEV void grid_release(bool asks = true) {
   asm volatile("{ .reg .pred on; setp.ne.u32 on, %0, 0; @on griddepcontrol.launch_dependents; }" :: "r"((u32)(asks & (left <= LAST))) : "memory");
 }
 
-// Memory of this CTA's for the i-th of n descriptors that the kernel writes.
-DEV TensorMap* own_map(u8* maps, int n, int i) {
+// A descriptor that the kernel writes, `at` so many bytes in what each CTA has for them.
+DEV TensorMap* own_map(u8* maps, int bytes, int at) {
   u64 cta = blockIdx.x + (u64)gridDim.x * (blockIdx.y + (u64)gridDim.y * blockIdx.z);
-  return (TensorMap*)(maps + 256 * (cta * n + i));
+  return (TensorMap*)(maps + bytes * cta + at);
 }
 
 DEV void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }

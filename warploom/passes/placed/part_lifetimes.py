@@ -24,7 +24,7 @@ from collections.abc import Collection
 from itertools import pairwise
 
 from warploom.ir import engines
-from warploom.ir.analysis import allocations_of, is_pure
+from warploom.ir.analysis import allocations_of, blocks, is_pure
 from warploom.ir.core import Builder, Family, Func, Op, Region
 from warploom.ir.ops import control, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
@@ -68,8 +68,9 @@ def part_alike(func: Func, before: Func, after: Func) -> Func:
     if after is before:
         return func
     old = set(before.body.all_ops)
-    blocks = (r for o in after.body.all_ops for r in o.regions)
-    parted = {y for r in blocks for x, y in pairwise(r.ops) if x not in old and y in old}
+    parted = {
+        y for r in blocks(after.body) for x, y in pairwise(r.ops) if x not in old and y in old
+    }
     there, here = (_first_writes(f, task.phases(f)[0].regions[0]) for f in (before, func))
     return _parted(func, [x for x, y in zip(here, there, strict=True) if y in parted])
 

@@ -21,12 +21,12 @@ multiprocessor as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from warploom.ir import build
-from warploom.ir.analysis import definitions, free_values, moved
+from warploom.ir.analysis import blocks, definitions, free_values, moved
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import control, mbarrier, smem, task, tile
 from warploom.ir.rewrite import (
@@ -186,7 +186,7 @@ def _held_slot(load: Op, loops: frozenset[Value], region: Region) -> Op | None:
     if slot is None or slot.kind is not smem.shared_slot:
         return None
     index = set(slot.operands[1:])
-    block = next(r for r in _blocks(region) if load in r.ops)
+    block = next(r for r in blocks(region) if load in r.ops)
     last = max(i for i, o in enumerate(block.ops) if _holds(o, loops))
     for o in (x for y in block.ops[block.ops.index(load) : last + 1] for x in y.all_ops):
         if o.kind is mbarrier.mbarrier_arrive and not index.isdisjoint(o.operands):
@@ -195,13 +195,6 @@ def _held_slot(load: Op, loops: frozenset[Value], region: Region) -> Op | None:
         if not reads and slot.operands[0] in {_allocation(v, made) for v in o.operands}:
             return None
     return load
-
-
-def _blocks(region: Region) -> Iterator[Region]:
-    yield region
-    for o in region.ops:
-        for r in o.regions:
-            yield from _blocks(r)
 
 
 def _holds(o: Op, loops: frozenset[Value]) -> bool:

@@ -23,6 +23,7 @@ from collections.abc import Collection
 from itertools import pairwise
 
 from warploom.ir import engines
+from warploom.ir.analysis import blocks
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import control, mbarrier, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions, without
@@ -45,7 +46,7 @@ def drop_private_barriers(func: Func) -> Func:
         return func
     arrivals = {o for o in phase.all_ops if _is_at(o, mbarrier.mbarrier_arrive, private)}
     waits = {o for o in phase.all_ops if _is_at(o, mbarrier.mbarrier_wait, private)}
-    fences = {x for r in _blocks(phase) for x, y in pairwise(r.ops) if y in arrivals}
+    fences = {x for r in blocks(phase.regions[0]) for x, y in pairwise(r.ops) if y in arrivals}
     fences = {o for o in fences if o.kind is smem.fence_async}
 
     def region(r: Region, given: bool) -> tuple[Region, bool]:
@@ -86,7 +87,3 @@ def drop_private_barriers(func: Func) -> Func:
 
 def _is_at(o: Op, kind: object, barriers: Collection[Value]) -> bool:
     return o.kind is kind and o.operands[0] in barriers
-
-
-def _blocks(o: Op) -> list[Region]:
-    return [r for x in o.all_ops for r in x.regions]
