@@ -115,3 +115,26 @@ def test_stores_by_tma_keep_no_order(place: str, groups: int) -> None:
         assert ("tma_store" in compiled.cuda) == (place == "its own")
         compiled.simulate(a, b, out, 5, grid=(1,), order=order)
         assert np.array_equal(out.astype(np.float32), want.astype(out.dtype).astype(np.float32))
+
+
+@wl.jit
+def growing(x_ptr, out_ptr, n, N: tl.constexpr):
+    """Each step stores again what the steps before it stored, and one tile more."""
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    y = tl.dot(x, x)
+    for t in range(1, n):
+        for i in range(0, t):
+            tl.store(out_ptr + at + i * N * N, (y * t + i).to(tl.float16))
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("order", ["late", "early", "reverse"])
+def test_a_bound_tells_no_places_apart(order: str) -> None:
+    """Two runs of `range(0, t)` store to the same places, whatever t is."""
+    x = np.random.default_rng(0).integers(-2, 3, (64, 64)).astype(np.float16)
+    out, y = np.zeros((3, 64, 64), np.float16), x.astype(np.float32) @ x.astype(np.float32)
+    compiled = growing.compile_for(x, out, 4, N=64, grid=(1,), num_warps=4)
+    compiled.simulate(x, out, 4, grid=(1,), order=order)
+    for i in range(3):
+        np.testing.assert_array_equal(out[i], (y * 3 + i).astype(np.float16))

@@ -3,7 +3,8 @@
 That a place depends on what changes is not enough: `i // 2` is the same for two iterations, and boxes of 64
 rows that begin at `i` overlap.  A number is told apart where the place follows from it not by quotients and
 remainders alone, or by both.  By constants it has to move on as far as an iteration stores; what else it is
-multiplied by, added to or compared with is taken to keep its values far enough apart.
+multiplied by, added to or compared with is taken to keep its values far enough apart.  What bounds a loop
+tells nothing apart: two runs of `range(0, t)` store to the same places.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import inf, prod
 
 from warploom.analysis.facts import Facts
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import backward_slice
+from warploom.ir.analysis import backward_slice, passed_on
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import arith, control
 from warploom.ir.types import shape_of
@@ -39,9 +40,16 @@ class MovingPlace:
         """What of the place's computation follows from each value directly."""
         found: dict[Value, list[Value]] = {}
         for v in backward_slice(self.extents, self.sources):
-            for x in dict.fromkeys(self.sources.get(v, ())):
+            for x in dict.fromkeys(self._sources(v)):
                 found.setdefault(x, []).append(v)
         return found
+
+    def _sources(self, v: Value) -> tuple[Value, ...]:
+        """What v is computed from, without what decides how often or whether that happens."""
+        made = self.structure.made.get(v)
+        if made is None or made.op is None or made.op.kind not in control.LEAD:
+            return self.sources.get(v, ())
+        return passed_on(made.op).get(v, ())
 
     def moves(self, loop: Op) -> bool:
         """Does each iteration of a loop have a place of its own?"""

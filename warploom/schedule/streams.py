@@ -10,7 +10,7 @@ than it had to, and takes 6 % less time with the hint (docs/log/2026-11-29-by-co
 That a place depends on a program's number is not enough: `pid // n` is the same for n programs.  A number is
 told apart where what follows from it by sums and products is in the place, or both its quotient and its
 remainder by one divisor are.  A number that only bounds a loop tells nothing apart: all programs of causal
-attention read the first keys (analysis/moving_places.py, which asks about iterations, follows bounds too).
+attention read the first keys.
 """
 
 from __future__ import annotations
