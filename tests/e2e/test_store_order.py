@@ -10,6 +10,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from warploom.errors import LaunchError
 
 
 @wl.jit
@@ -138,3 +139,87 @@ def test_a_bound_tells_no_places_apart(order: str) -> None:
     compiled.simulate(x, out, 4, grid=(1,), order=order)
     for i in range(3):
         np.testing.assert_array_equal(out[i], (y * 3 + i).astype(np.float16))
+
+
+@wl.jit
+def placed(x_ptr, out_ptr, n, step, PLACE: tl.constexpr, N: tl.constexpr):
+    """Tile after tile at places that follow from the loops' numbers in many ways."""
+    out = tl.make_tensor_descriptor(out_ptr, [8 * N, 2 * N], [2 * N, 1], [N, N])
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    row = 0
+    for t in range(n):
+        for i in range(2):
+            y = (tl.dot(x, x) + 2 * t + i).to(tl.bfloat16)
+            if PLACE == "t * step" or PLACE == "t * (step * 2)":
+                out.store([t * (step if PLACE == "t * step" else step * 2), i * N], y)
+            elif PLACE == "row += step" or PLACE == "row = (row + N) % (2 * N)":
+                out.store([row, i * N], y)
+            elif PLACE == "t & 1":
+                out.store([(t & 1) * N, i * N], y)
+            elif PLACE == "t >> 1":
+                out.store([(t >> 1) * N, i * N], y)
+            elif PLACE == "t >> 1, t & 1":
+                out.store([(t >> 1) * N * 2 + i * N, (t & 1) * N], y)
+            elif PLACE == "minimum(t, 2)":
+                out.store([tl.minimum(t, 2) * N, i * N], y)
+            elif PLACE == "where(t > 2)":
+                out.store([tl.where(t > 2, N, 0), i * N], y)
+            elif PLACE == "where(i == 0)":
+                out.store([tl.where(i == 0, 7 * N - t * N, t * N), 0], y)
+            elif PLACE == "t + i":
+                out.store([(t + i) * N, 0], y)
+            elif PLACE == "2 * t + i":
+                out.store([(2 * t + i) * N, 0], y)
+            elif PLACE == "t * step + i":
+                out.store([t * step + i * N, 0], y)
+            elif PLACE == "t, t + 1":
+                out.store([t * N, i * N], y)
+                out.store([t * N + N, i * N], y)
+            elif PLACE == "2 * t, 2 * t + 1":
+                out.store([2 * t * N, i * N], y)
+                out.store([2 * t * N + N, i * N], y)
+        if PLACE == "row += step":
+            row += step
+        else:
+            row = (row + N) % (2 * N)
+
+
+# Where the place follows from a number of the launch, for two values of that.
+PLACES = [
+    *[(place, step, step == 64) for step in (16, 64) for place in ("t * step", "row += step")],
+    *[("t * (step * 2)", 16, False), ("t * (step * 2)", 32, True), ("t * step", -64, True)],
+    *[("row = (row + N) % (2 * N)", 1, False), ("t & 1", 1, False), ("t >> 1", 1, False)],
+    *[("t >> 1, t & 1", 1, True), ("minimum(t, 2)", 1, False), ("where(t > 2)", 1, False)],
+    *[("where(i == 0)", 1, False), ("t + i", 1, False), ("2 * t + i", 1, True)],
+    *[("t * step + i", 64, False), ("t * step + i", 128, True)],
+    *[("t, t + 1", 1, False), ("2 * t, 2 * t + 1", 1, True)],
+]
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("place, step, is_apart", PLACES)
+def test_stores_by_tma_are_apart(place: str, step: int, is_apart: bool) -> None:
+    """They don't go by TMA where another iteration, or the other store, may store a part of the same."""
+    x = np.random.default_rng(0).integers(-2, 3, (64, 64)).astype(ml_dtypes.bfloat16)
+    n = 4
+    meta = {"PLACE": place, "N": 64, "num_warps": 4}
+    want, out = (np.zeros((8 * 64, 128), ml_dtypes.bfloat16) for _ in range(2))
+    placed[(1,)](x, want, n, step, **meta)
+    compiled = placed.compile_for(x, out, n, step, grid=(1,), **meta)
+    assert ("tma_store" in compiled.cuda) == is_apart
+    for order in ("late", "early", "reverse"):
+        out[:] = 0
+        compiled.simulate(x, out, n, step, grid=(1,), order=order)
+        assert np.array_equal(out.astype(np.float32), want.astype(np.float32)), order
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_a_step_less_than_its_box_takes_another_variant() -> None:
+    """A kernel is told of it, where it is launched by hand."""
+    x, out = np.zeros((64, 64), ml_dtypes.bfloat16), np.zeros((512, 128), ml_dtypes.bfloat16)
+    meta = {"PLACE": "t * step", "N": 64, "num_warps": 4}
+    compiled = placed.compile_for(x, out, 4, 64, grid=(1,), **meta)
+    assert compiled.plan.spaced == (((3,), 64),)
+    with pytest.raises(LaunchError, match="step of placed is less than 64"):
+        compiled.simulate(x, out, 4, 16, grid=(1,))

@@ -16,13 +16,14 @@ from functools import cached_property
 
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
-from warploom.analysis.moving_places import MovingPlace
+from warploom.analysis.moving_places import Needs
+from warploom.analysis.store_places import StorePlaces
 from warploom.analysis.structure import Structure, structure_of
 from warploom.ir import engines
-from warploom.ir.analysis import backward_slice, moved, passed_on, sources
+from warploom.ir.analysis import moved, passed_on, sources
 from warploom.ir.core import Effect, Family, Func, Op, Value
 from warploom.ir.ops import arith, control, task, tile
-from warploom.ir.types import DType, Pointer, pointee_of, shape_of
+from warploom.ir.types import DType, Pointer, pointee_of
 from warploom.layout.shared import Geometry, swizzle_for
 from warploom.target import Target
 
@@ -269,7 +270,7 @@ class Accesses:
         Asynchronous stores keep no order among themselves."""
         offsets = o.operands[2:] if o.kind is tile.store_box else o.operands[:1]
         for loop in self.structure.enclosing(o):
-            if self._repeats(loop) and not any(self._varies(v, loop) for v in offsets):
+            if self._places.repeats(loop) and not self._places.varies(offsets, loop):
                 return True
         if self.meets_itself(o):
             return True
@@ -279,59 +280,25 @@ class Accesses:
             self.base(x.operands[0]) in (base, None) and not self.apart(o, x) for x in others
         )
 
+    @cached_property
+    def _places(self) -> StorePlaces:
+        return StorePlaces(self.structure, self.facts)
+
     def meets_itself(self, o: Op) -> bool:
         """May an iteration of a loop store to some, and not all, of the places of another one?"""
-        if o.kind is not tile.store_box:
-            extents = {o.operands[0]: 1}
-        else:
-            shape = shape_of(o.operands[1].type)
-            thin = (1,) * (len(o.operands) - 2 - len(shape))
-            extents = dict(zip(o.operands[2:], (*thin, *shape), strict=True))
-            view = self.view(o)
-            extents |= dict.fromkeys(view.operands if view is not None else (), 1)
-        place = MovingPlace(extents, self.facts, self.structure, self._sources)
-        loops = (x for x in self.structure.loops(o) if self._repeats(x))
-        varied = [x for x in loops if any(self._varies(v, x) for v in extents)]
-        return not all(map(place.moves, varied))
-
-    def _repeats(self, o: Op) -> bool:
-        """May the regions of op o run more than once?"""
-        if o.kind is not control.for_:
-            return o.kind is not control.if_
-        lo, hi, step = (self.facts.constant(v) for v in o.operands[:3])
-        return lo is None or hi is None or step is None or lo + step < hi
-
-    def _varies(self, v: Value, loop: Op) -> bool:
-        """Does v depend on what changes from iteration to iteration of `loop`?"""
-        found = backward_slice([v], self._sources)
-        return any(not found.isdisjoint(r.params) for r in loop.regions)
+        return self._places.spacing(o) is None
 
     def apart(self, x: Op, y: Op) -> bool:
-        """Do two store_boxes of one view write boxes that lie a constant distance apart on some axis?"""
-        same = x.kind is y.kind is tile.store_box and x.operands[0] is y.operands[0]
-        if not same or self.structure.parent[x] is not self.structure.parent[y]:
-            return False
-        thin = (1,) * (len(x.operands) - 2)  # in the view's leading axes
-        for axis, (a, b) in enumerate(zip(x.operands[2:], y.operands[2:], strict=True)):
-            (root, m), (other, n) = self._shifted(a), self._shifted(b)
-            low, high = (x, y) if m <= n else (y, x)
-            shape = shape_of(low.operands[1].type)
-            if root is other and abs(m - n) >= (*thin[len(shape) :], *shape)[axis]:
-                return low is not high
-        return False
+        """Do two store_boxes of one view write boxes that lie a constant distance apart on some axis, in
+        whatever iterations?"""
+        return self._places.beside(x, y) is not None
 
-    def _shifted(self, v: Value) -> tuple[Value | None, int]:
-        """v as (value, constant added to it); (None, v) for constants."""
-        n = self.facts.constant(v)
-        if n is not None:
-            return None, n
-        o = self.structure.maker(v)
-        if o is not None and o.kind is arith.add:
-            for x, c in (o.operands, reversed(o.operands)):
-                n = self.facts.constant(c)
-                if n is not None:
-                    return x, n
-        return v, 0
+    def spacing(self, o: Op) -> Needs:
+        """What has to hold for `meets_itself` and `apart` to say what they say of a store."""
+        found = self._places.spacing(o) or frozenset()
+        return found.union(
+            *(self._places.beside(o, x) or () for x in self.memory_ops if x is not o)
+        )
 
 
 def _touches(o: Op) -> bool:

@@ -70,6 +70,7 @@ class Workspace:
 
 Param = ScalarParam | ComputedParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
+Spaced = tuple[tuple[tuple[int, ...], int], ...]
 Rows = tuple[tuple[int, tuple[tuple[int, Any], ...]], ...]  # as of `Schedule.split_k`
 Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 
@@ -80,7 +81,8 @@ class LaunchPlan:
 
     cluster: CTAs of one program along each axis; the grid counts programs.  shared_bytes: dynamic shared
     memory.  disjoint: pairs of arguments whose bytes must not overlap.  nonnegative, positive: arguments that
-    must be so.  A launch that breaks one of these takes another variant.  in_place: pairs of disjoint that
+    must be so.  spaced: arguments whose product, or its negative, has to be so large.  A launch that breaks
+    one of these takes another variant.  in_place: pairs of disjoint that
     may be one array: there is a variant for these, whose pairs one_array has.  grid: an explicit kernel's
     grid in CTAs, as Python text over `a`.  workspaces: its last arguments.  programs: before these come the
     sizes of the grid of programs, of which `grid` makes CTAs.  short: (steps of the main loop as Python text,
@@ -99,6 +101,7 @@ class LaunchPlan:
     disjoint: tuple[tuple[int, int], ...] = ()
     nonnegative: tuple[int, ...] = ()
     positive: tuple[int, ...] = ()
+    spaced: Spaced = ()
     pdl: bool = True
     grid: tuple[str, ...] = ()
     workspaces: tuple[Workspace, ...] = ()

@@ -94,6 +94,7 @@ def plan_of(
         disjoint=tuple(placed.attrs.get("disjoint", ())),
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
         positive=tuple(placed.attrs.get("positive", ())),
+        spaced=tuple(placed.attrs.get("spaced", ())),
         pdl=pdl,
         grid=grid,
         workspaces=workspaces,

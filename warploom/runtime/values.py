@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter
+from math import prod
 from typing import Any
 
 from warploom.errors import LaunchError
 from warploom.ir.core import Func
 from warploom.runtime.args import Field, Spec, TensorDescriptor, fields_of, is_passed, spec_of
 from warploom.runtime.dtypes import ITEM_BYTES
+from warploom.runtime.plan import Spaced
 
 
 def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[Field]:
@@ -64,7 +66,23 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
             f"{x} and {y} of {func.name} share memory, and this variant loads ahead of its stores",
             help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
         )
+    if need := too_close(func.attrs.get("spaced", ()), [f.value for f in out]):
+        factors, n = need
+        raise LaunchError(
+            "variant-argument",
+            f"{' * '.join(names[i] for i in factors)} of {func.name} is less than {n}, and this variant "
+            "keeps no order of what iterations of a loop store so close to each other",
+            help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
+        )
     return out + [f for value in args[len(specs) :] for f in fields_of("", value)]
+
+
+def too_close(spaced: Spaced, values: Sequence[Any]) -> tuple[tuple[int, ...], int] | None:
+    """The first of `LaunchPlan.spaced` that these arguments break."""
+    for factors, n in spaced:
+        if abs(prod(values[i] for i in factors)) < n:
+            return factors, n
+    return None
 
 
 def first_overlap(

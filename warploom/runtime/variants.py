@@ -21,7 +21,7 @@ from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.plan import MapKey
 from warploom.runtime.request import Request
-from warploom.runtime.values import first_overlap
+from warploom.runtime.values import first_overlap, too_close
 from warploom.schedule.model import LAST_WAVE, MANY_WAVES, Parts
 from warploom.target import Target
 
@@ -91,6 +91,11 @@ def _overlap(kernel: Kernel, arguments: Arguments) -> tuple[int, int] | None:
     return first_overlap(kernel.plan.disjoint, arguments.bytes_of)
 
 
+def _meets_itself(kernel: Kernel, arguments: Arguments) -> bool:
+    """Iterations of a loop store to common places."""
+    return too_close(kernel.plan.spaced, arguments.values) is not None
+
+
 def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
     """An extent is 0 or less."""
     return any(min(dims) <= 0 for _, dims, _ in arguments.bound(kernel)[1])
@@ -122,7 +127,8 @@ def for_one_array(pairs: Pairs) -> Change:
 
 
 def for_overlap(request: Request) -> Request:
-    """The variant for arguments that overlap: uniform, no load passes a store of the program."""
+    """The variant for arguments that overlap, or steps that store to common places: uniform, no access passes
+    a store of the program."""
     return replace(request, knobs=request.knobs.uniform(), overlap=True, schedule=None)
 
 
@@ -158,6 +164,7 @@ RULES = (
     Rule(_is_short, lambda _: for_short),
     Rule(_is_less, lambda _: for_less),
     Rule(_one_array, for_one_array),
+    Rule(_meets_itself, lambda _: for_overlap),
     OVERLAP,
     Rule(_is_empty, lambda _: for_empty),
     Rule(_splits_k, for_split_k),

@@ -77,7 +77,10 @@ class Forms(Asm):
     def __getitem__(self, name: str) -> Any:
         plan = self._kernel.plan
         each = [p.arg if isinstance(p, ScalarParam) else None for p in plan.params]
-        choices = plan.disjoint, plan.nonnegative, plan.positive, plan.short, plan.one_array
+        choices = (
+            *(plan.disjoint, plan.nonnegative, plan.positive, plan.spaced),
+            *(plan.short, plan.one_array),
+        )
         if name == "cubin" and (
             each != list(range(len(self._kernel.request.specs)))
             or plan.cluster != (1, 1, 1)

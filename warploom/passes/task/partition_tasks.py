@@ -12,12 +12,14 @@ What goes through transpose warps is read from what they forward:
 
 A yield belongs to the tasks of the op around it.  The pairs of pointer parameters (stored, loaded) that
 the schedule takes to be disjoint, because a load runs ahead of a store, go to func.attrs["disjoint"];
-a launch compares their byte ranges.  func.attrs["warps"] is the number of warps of a consumer replica.
+a launch compares their byte ranges.  What parameters have to be for iterations not to store to common places
+goes to func.attrs["spaced"].  func.attrs["warps"] is the number of warps of a consumer replica.
 """
 
 from __future__ import annotations
 
 from warploom.analysis.access import Accesses
+from warploom.analysis.moving_places import Need
 from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Level, Op, Region, Value
@@ -54,6 +56,8 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
         "warps": schedule.tasks[0].warps,
         "disjoint": disjoint_pairs(func, schedule, target),
     }
+    if spaced := spaced_parameters(func, target):
+        attrs["spaced"] = spaced
     return func.with_(body=region(func.body, names), level=Level.TASK, attrs=attrs)
 
 
@@ -120,3 +124,11 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
     pairs = {(s, r) for s in stored for r in loaded if s != r}
     pairs = {p for p in pairs if max(p) < accesses.first_workspace}  # nothing overlaps a workspace
     return tuple(sorted(pairs | set(func.attrs.get("reordered", ()))))
+
+
+def spaced_parameters(func: Func, target: Target) -> tuple[Need, ...]:
+    """What has to hold of parameters for no iterations of loops to store to common places, where that is all
+    that it takes.  Where arguments overlap all accesses keep their order anyway."""
+    accesses = Accesses(func, target)
+    stores = [] if func.attrs.get("overlap") else [o for o in accesses.memory_ops if o.stores]
+    return tuple(sorted({need for o in stores for need in accesses.spacing(o)}))

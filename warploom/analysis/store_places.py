@@ -1,0 +1,131 @@
+"""Whether stores in loops keep out of each other's places, and what that takes.
+
+A loop's iterations may keep apart whatever the loops around and in it do: by an axis of the place that these
+don't change, or change by less than a step of that loop.  Those left then have to keep apart in one iteration
+of that one:
+
+    for t in range(n):                                 by 128 rows, and i adds 64 at most
+        for i in range(2): out.store([t * 128 + i * 64, 0], …)      of 64 rows
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from warploom.analysis.facts import Facts
+from warploom.analysis.moving_places import MovingPlace, Needs
+from warploom.analysis.structure import Structure
+from warploom.ir.analysis import backward_slice, sources
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.types import shape_of
+
+
+@dataclass(eq=False)
+class StorePlaces:
+    """The places that a function's stores write."""
+
+    structure: Structure
+    facts: Facts
+
+    @cached_property
+    def _sources(self) -> dict[Value, tuple[Value, ...]]:
+        return sources(self.structure.root)
+
+    def spacing(self, o: Op, sides: Sequence[float] = ()) -> Needs | None:
+        """What has to hold for the iterations of all loops around a store to keep out of each other's places;
+        None where that is not known to be so.  sides: of what a box's view gets in an iteration, if that is
+        not the box."""
+        made = self.structure.maker(o.operands[0])
+        is_view = made is not None and made.kind is tile.make_view
+        bases = dict.fromkeys(made.operands if made is not None and is_view else (), 0)
+        if o.kind is not tile.store_box:
+            bases[o.operands[0]] = 1
+        starts = dict(zip(o.operands[2:], sides or _sides(o), strict=False))
+        left = [x for x in self.structure.loops(o) if self.repeats(x)]
+        left = [x for x in left if self.varies((*bases, *starts), x)]
+        needs: Needs = frozenset()
+        while left:
+            for loop in left:  # one whose iterations keep apart whatever the other loops do
+                others = [x for x in left if x is not loop]
+                moving = MovingPlace(loop, self.facts, self.structure, self._sources)
+                beside = {v: n + self._spread(v, loop, others) for v, n in starts.items()}
+                ends = starts if moving.is_shared else beside
+                sized = {v: int(n) for v, n in ends.items() if n < math.inf}
+                if (found := moving.needs({**bases, **sized})) is not None:
+                    break
+            else:
+                return None
+            needs |= found
+            left.remove(loop)
+        return needs
+
+    def _spread(self, v: Value, loop: Op, others: Sequence[Op]) -> float:
+        """By how much v changes in an iteration of a loop, with those of other loops."""
+        if not any(self.varies([v], x) for x in others):
+            return 0
+        o = self.structure.maker(v)
+        if o is not None and o.kind in (arith.add, arith.sub):
+            return sum(self._spread(x, loop, others) for x in o.operands)
+        if o is not None and o.kind is arith.mul:
+            for x, c in (o.operands, reversed(o.operands)):
+                if (n := self.facts.constant(c)) is not None:
+                    return abs(n) * self._spread(x, loop, others)
+        if o is not None and o.kind is arith.cast:
+            return self._spread(o.operands[0], loop, others)
+        known = self.facts.interval(v)
+        return math.inf if self.varies([v], loop) else known.high - known.low
+
+    def beside(self, x: Op, y: Op) -> Needs | None:
+        """What has to hold for two store_boxes of one view to write boxes a constant distance apart on some
+        axis, in whatever iterations; None where that is not known to be so."""
+        same = x.kind is y.kind is tile.store_box and x.operands[0] is y.operands[0]
+        if not same or self.structure.parent[x] is not self.structure.parent[y]:
+            return None
+        loops = [o for o in self.structure.loops(x) if self.repeats(o)]
+        both: list[float] = []  # of each axis what the two store, where their starts move as one
+        is_apart = False
+        for a, b, n, m in zip(x.operands[2:], y.operands[2:], _sides(x), _sides(y), strict=True):
+            (root, i), (other, j) = self._shifted(a), self._shifted(b)
+            both.append(max(i + n, j + m) - min(i, j) if root is other else math.inf)
+            if root is other and abs(i - j) >= (n if i < j else m):
+                is_apart = True
+                if root is None or not any(self.varies([root], o) for o in loops):
+                    return frozenset()
+        return self.spacing(x, both) if is_apart else None
+
+    def _shifted(self, v: Value) -> tuple[Value | None, int]:
+        """v as (value, constant added to it); (None, v) for constants."""
+        n = self.facts.constant(v)
+        if n is not None:
+            return None, n
+        o = self.structure.maker(v)
+        if o is not None and o.kind is arith.add:
+            for x, c in (o.operands, reversed(o.operands)):
+                n = self.facts.constant(c)
+                if n is not None:
+                    return x, n
+        return v, 0
+
+    def repeats(self, o: Op) -> bool:
+        """May the regions of op o run more than once?"""
+        if o.kind is not control.for_:
+            return o.kind is not control.if_
+        lo, hi, step = (self.facts.constant(v) for v in o.operands[:3])
+        return lo is None or hi is None or step is None or lo + step < hi
+
+    def varies(self, values: Iterable[Value], loop: Op) -> bool:
+        """Does one of these values depend on what changes from iteration to iteration of a loop?"""
+        found = backward_slice(values, self._sources)
+        return any(not found.isdisjoint(r.params) for r in loop.regions)
+
+
+def _sides(o: Op) -> tuple[int, ...]:
+    """The box of a store_box with all axes of the view; of others nothing."""
+    if o.kind is not tile.store_box:
+        return ()
+    shape = shape_of(o.operands[1].type)
+    return (*(1,) * (len(o.operands) - 2 - len(shape)), *shape)
