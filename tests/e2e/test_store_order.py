@@ -223,3 +223,32 @@ def test_a_step_less_than_its_box_takes_another_variant() -> None:
     assert compiled.plan.spaced == (((3,), 64),)
     with pytest.raises(LaunchError, match="step of placed is less than 64"):
         compiled.simulate(x, out, 4, 16, grid=(1,))
+
+
+@wl.jit
+def sliding(a_ptr, b_ptr, out_ptr, n, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    """A tile of 128 rows for two groups, the lower half of which the next step overwrites."""
+    a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [M, BK])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [N, BK])
+    out = tl.make_tensor_descriptor(out_ptr, [4 * M, N], [N, 1], [M, N])
+    for t in range(n):
+        acc = tl.zeros((M, N), tl.float32)
+        for k in range(tl.cdiv(K, BK)):
+            acc = tl.dot(a_desc.load([0, k * BK]), b_desc.load([0, k * BK]).T, acc)
+        out.store([t * 64, 0], (acc + t).to(tl.bfloat16))
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_groups_wait_for_what_others_store() -> None:
+    """Rows of one group are those of the other one a step later; all groups meet, and the check knows it."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-2, 3, (m, 128)).astype(ml_dtypes.bfloat16) for m in (128, 64))
+    meta = {"M": 128, "N": 64, "BK": 64, "num_warps": 4, "num_consumer_groups": 2}
+    want, out = (np.zeros((512, 64), ml_dtypes.bfloat16) for _ in range(2))
+    sliding[(1,)](a, b, want, 3, 128, M=128, N=64, BK=64)
+    compiled = sliding.compile_for(a, b, out, 3, 128, grid=(1,), **meta)
+    assert "2 × 4 warps" in str(compiled.explain())
+    for order in ("late", "early", "reverse"):
+        compiled.simulate(a, b, out, 3, 128, grid=(1,), order=order)
+        assert np.array_equal(out.astype(np.float32), want.astype(np.float32))
+    assert compiled.check().ok

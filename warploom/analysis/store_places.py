@@ -11,7 +11,7 @@ of that one:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from warploom.analysis.moving_places import MovingPlace, Needs
 from warploom.analysis.structure import Structure
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import arith, control, tile
+from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import shape_of
 
 
@@ -44,16 +44,19 @@ class StorePlaces:
         bases = dict.fromkeys(made.operands if made is not None and is_view else (), 0)
         if o.kind is not tile.store_box:
             bases[o.operands[0]] = 1
-        starts = dict(zip(o.operands[2:], sides or _sides(o), strict=False))
+        starts: dict[Value, float] = dict(zip(o.operands[2:], sides or _sides(o), strict=False))
+        starts = {v: n + self._spread(v, self._replicas, ()) for v, n in starts.items()}
         left = [x for x in self.structure.loops(o) if self.repeats(x)]
         left = [x for x in left if self.varies((*bases, *starts), x)]
         needs: Needs = frozenset()
         while left:
             for loop in left:  # one whose iterations keep apart whatever the other loops do
-                others = [x for x in left if x is not loop]
+                others = {p for x in left if x is not loop for r in x.regions for p in r.params}
+                own = {p for r in loop.regions for p in r.params}
                 moving = MovingPlace(loop, self.facts, self.structure, self._sources)
-                beside = {v: n + self._spread(v, loop, others) for v, n in starts.items()}
-                ends = starts if moving.is_shared else beside
+                ends = starts
+                if not moving.is_shared:
+                    ends = {v: n + self._spread(v, others, own) for v, n in starts.items()}
                 sized = {v: int(n) for v, n in ends.items() if n < math.inf}
                 if (found := moving.needs({**bases, **sized})) is not None:
                     break
@@ -63,21 +66,27 @@ class StorePlaces:
             left.remove(loop)
         return needs
 
-    def _spread(self, v: Value, loop: Op, others: Sequence[Op]) -> float:
-        """By how much v changes in an iteration of a loop, with those of other loops."""
-        if not any(self.varies([v], x) for x in others):
+    @cached_property
+    def _replicas(self) -> set[Value]:
+        """Which replica of a task it is: what one stores the others have to keep out of."""
+        return {o.result for o in self.structure.ops if o.kind is task.replica_id}
+
+    def _spread(self, v: Value, moving: Set[Value], own: Collection[Value]) -> float:
+        """By how much v changes with these numbers, while its own stay."""
+        behind = backward_slice([v], self._sources)
+        if behind.isdisjoint(moving):
             return 0
         o = self.structure.maker(v)
         if o is not None and o.kind in (arith.add, arith.sub):
-            return sum(self._spread(x, loop, others) for x in o.operands)
+            return sum(self._spread(x, moving, own) for x in o.operands)
         if o is not None and o.kind is arith.mul:
             for x, c in (o.operands, reversed(o.operands)):
                 if (n := self.facts.constant(c)) is not None:
-                    return abs(n) * self._spread(x, loop, others)
+                    return abs(n) * self._spread(x, moving, own)
         if o is not None and o.kind is arith.cast:
-            return self._spread(o.operands[0], loop, others)
+            return self._spread(o.operands[0], moving, own)
         known = self.facts.interval(v)
-        return math.inf if self.varies([v], loop) else known.high - known.low
+        return known.high - known.low if behind.isdisjoint(own) else math.inf
 
     def beside(self, x: Op, y: Op) -> Needs | None:
         """What has to hold for two store_boxes of one view to write boxes a constant distance apart on some

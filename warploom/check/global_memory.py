@@ -30,11 +30,11 @@ from warploom.check.terms import LAUNCH, ONE, Atom, atoms_of, show
 from warploom.check.trace import Trace, traced
 from warploom.check.witness import Witness, find_witness
 from warploom.errors import Note
-from warploom.ir.core import Func, Op, walk
+from warploom.ir.core import Func, Level, Op, walk
 from warploom.ir.ops import control, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
-from warploom.sim.global_order import Threads
+from warploom.sim.global_order import Threads, is_ordered
 from warploom.sim.report import Race
 
 Executors = list[tuple[Poly, Poly]]
@@ -115,6 +115,7 @@ class _Checker:
         self.programs = [p for a in sorted(axes) if (p := self.values.program(a))]
         self.ctas = [p for a in range(3) if cluster[a] > 1 and (p := self.values.cta(a))]
         self.unparted, self.threads = unparted(func), Threads(func)
+        self.of_replicas = unparted(func, by_task=True)
         self._said: set[object] = set()
         self._trace: Trace | Unknown | None = None
 
@@ -151,7 +152,8 @@ class _Checker:
         numbers = [*self.programs, *self.ctas]
         if together and a.agent == b.agent and a.agent.replicas > 1:
             self.values.enter(a.agent.replicas)
-            numbers.append(self.values.replica())
+            if not self._replicas_meet(a, b):
+                numbers.append(self.values.replica())
         if numbers and not self._keep_apart(a, b, [(p, self.terms.other(p)) for p in numbers]):
             return
         keep_apart = self._threads_keep_apart if a.agent == b.agent else self._tasks_keep_apart
@@ -208,6 +210,27 @@ class _Checker:
             a, f"{both} by threads of one group may touch one word, with no barrier between{why}"
         )
         return False
+
+    def _replicas_meet(self, a: Access, b: Access) -> bool:
+        """Does a barrier of all replicas part executions by two of them?  Not of one access in the same
+        iteration, which have to keep apart."""
+        pairs = {(x, y) for x in a.ops for y in b.ops}
+        counted = all(o.kind is control.for_ for o in a.loops)
+        if (
+            self.found.func.level is not Level.PLACED
+            or not all(map(is_ordered, (*a.ops, *b.ops)))
+            or not self.of_replicas.isdisjoint(pairs | {(y, x) for x, y in pairs})
+            or (a is b and not counted)
+        ):
+            return False
+        if a is not b:
+            return True
+        index = (self.values.scalar(o.regions[0].params[0]) for o in a.loops)
+        same = [p - self.terms.other(p) for p in (*self.programs, *self.ctas, *index)]
+        replica = self.values.replica()
+        found = meet(self.terms, a, a, [(replica, self.terms.other(replica))], self.programs, same)
+        self._note(found, a)
+        return found.is_fine
 
     def _one_group(self, a: Access) -> list[Poly]:
         """Differences that are 0 where two executions are of one group."""

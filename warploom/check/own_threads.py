@@ -17,14 +17,15 @@ _Ops = frozenset[Op]
 _MEETINGS = frozenset({smem.group_sync, smem.exchange})
 
 
-def unparted(func: Func) -> set[tuple[Op, Op]]:
-    """Ordinary accesses of one group, the first of which writes or the second, that no barrier parts."""
+def unparted(func: Func, by_task: bool = False) -> set[tuple[Op, Op]]:
+    """Ordinary accesses of one group, the first of which writes or the second, that no barrier parts.
+    by_task: no barrier of all replicas of their task."""
     found: set[tuple[Op, Op]] = set()
     if func.level is not Level.PLACED:  # the barriers that are kept are not known, nor the threads
         return found
     for phase in task.phases(func):
         for region, warps in zip(phase.regions, phase.attrs["warps"], strict=True):
-            walk = _Walk(warps == 1)
+            walk = _Walk(warps == 1, by_task)
             walk.region(region, frozenset())
             found |= walk.found
     return found
@@ -32,9 +33,11 @@ def unparted(func: Func) -> set[tuple[Op, Op]]:
 
 @dataclass
 class _Walk:
-    """The accesses of one task.  is_lone: of one warp, whose lanes meet more often."""
+    """The accesses of one task.  is_lone: of one warp, whose lanes meet more often.  by_task: its replicas
+    have to meet."""
 
     is_lone: bool
+    by_task: bool
     found: set[tuple[Op, Op]] = field(default_factory=set)
     arrived: _Ops = frozenset()  # before the last arrival at the cluster's barrier
 
@@ -64,6 +67,8 @@ class _Walk:
         return since
 
     def _is_meeting(self, o: Op) -> bool:
+        if self.by_task:
+            return o.kind is smem.group_sync and o.attrs["scope"] != "replica"
         if o.kind in _MEETINGS:
             return True
         if o.kind is smem.named_barrier:
