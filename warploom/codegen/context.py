@@ -93,6 +93,7 @@ class Emitter(Text):
         self.operand_words: dict[Op, list[str]] = {}
         self.needed = needed_ops(func, bool(asked))
         self.signs = Signs(self.facts, extents(self.needed, self.facts))
+        self.wrapping = self.facts.wrapping()
         self.storage = assign_storage(func, self.needed)
         self.used = {v for o in self.needed for v in operands(o)}  # what something reads
         self.only_moved = only_moved(self.needed)
