@@ -14,7 +14,6 @@ from typing import Any
 from warploom.analysis.trip_counts import single_trips
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
-from warploom.ir.ops import tile
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
@@ -67,7 +66,7 @@ from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
 from warploom.passes.warp.prefetch_beside_rings import prefetch_beside_rings
 from warploom.passes.warp.sink_values import holds_values, sink_values
-from warploom.passes.warp.specialize_gathers import specialize_gathers
+from warploom.passes.warp.specialize_gathers import specialize_gathers, takes_slices
 from warploom.passes.warp.specialize_stores import specialize_stores
 from warploom.passes.warp.stagger_epilogues import stagger_epilogues
 from warploom.schedule.clusters import choose_cluster
@@ -282,7 +281,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(merge_elects, Level.WARP),
     _asked(drop_staging_guards, Level.WARP, lambda s: s.channels or s.stores),
     _row(sink_values, Level.WARP, holds_values),
-    _row(specialize_gathers, Level.WARP, lambda f: tile.gather in f.body.by_kind),
+    _row(specialize_gathers, Level.WARP, takes_slices),
     _row(order_atomics, Level.WARP, _has_atomics),
     _asked(reload_slots, Level.WARP, lambda s: s.few_registers),
     _asked(drop_private_barriers, Level.WARP, _one_replica),

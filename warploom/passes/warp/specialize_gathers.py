@@ -1,8 +1,9 @@
 """Specializes gathers by what their index is known to be: slices of shared memory, exchanges of partners.
 
 Order: after the program's loops are final, before assign_layouts.
-Changes: 5 families: decays inside a chunk of linear attention, and their gradients (each step takes a row of
-queries, keys and gates); sorts, whose steps exchange partners; tiles the other way around.
+Changes: 6 families: decays inside a chunk of linear attention, and their gradients (each step takes a row of
+queries, keys and gates); triangular solves (each step takes a row by a sum); sorts, whose steps exchange
+partners; tiles the other way around.
 
 A gather goes through memory: all threads store the tile, meet, and load what they want, meet again.
 
@@ -17,6 +18,13 @@ all gathers of it; an index that is one number for the program names a part of i
 
 Only indices that are known to lie inside: a gather takes nothing else.  Only where what all tiles take leaves
 room for as many CTAs as eight warps each.  Scripts place their tiles themselves.
+
+A reduction of what a mask leaves at one place of the axis is such a gather, combined with what stands
+elsewhere (-0.0 + 0.0 is 0.0): no lanes exchange what all but one of them don't have.
+
+    before:  %row = reduce(%one_row) {axis=0, fn="add"} : tile<64xf32>      %one_row: of %x row %j, else %zero
+    after:   %part = shared_slice(%place, %j, 0) {shape=(1, 64)}
+             %row = add(reshape(shared_load(%part)), splat(%zero)) : tile<64xf32>
 
 Each place with some of its bits flipped: the gather says so, and has one layout for operand and result.  Bits
 that are a lane's or a register's take no shared memory and no barrier.
@@ -37,7 +45,7 @@ from warploom.ir.analysis import definitions, moved
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, smem, task, tile
 from warploom.ir.rewrite import annotate, rewrite, with_regions
-from warploom.ir.types import Scalar, Shared, Tile, i32, shape_of
+from warploom.ir.types import Scalar, Shared, Tile, dtype_of, i32, shape_of
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -56,6 +64,12 @@ def specialize_gathers(func: Func, schedule: Schedule | None, target: Target) ->
         return {"flips": flips} if flips else {}
 
     return annotate(func, flipped)
+
+
+def takes_slices(func: Func) -> bool:
+    """Are there gathers, or reductions of masked tiles that may be some?"""
+    kinds = func.body.by_kind
+    return tile.gather in kinds or (tile.reduce in kinds and arith.select in kinds)
 
 
 # ---- partners
@@ -77,15 +91,15 @@ def _flips(facts: Facts, index: Value, axis: int) -> int:
     c, places = facts.constant(left), right
     if c is None and o.kind is arith.xor:
         c, places = facts.constant(right), left
-    if c is None or not _are_places(facts, places, n) or (o.kind is arith.sub and c != n - 1):
+    if c is None or not _are_places(facts, places, 0, n) or (o.kind is arith.sub and c != n - 1):
         return 0
     return c if 0 < c < n and n % (1 << c.bit_length()) == 0 else 0
 
 
-def _are_places(facts: Facts, v: Value, n: int) -> bool:
-    """Is v 0, 1 … n - 1?"""
+def _are_places(facts: Facts, v: Value, axis: int, n: int) -> bool:
+    """Is v 0, 1 … n - 1 along an axis of n?"""
     known = facts.interval(v)
-    return facts.axis(v, 0).slope == 1 and (known.low, known.high) == (0, n - 1)
+    return facts.axis(v, axis).slope == 1 and (known.low, known.high) == (0, n - 1)
 
 
 # ---- slices
@@ -131,13 +145,11 @@ class _Slicer:
         return Region(region.params, tuple(b.ops))
 
     def _stored(self, loop: Op, b: Builder, depth: int) -> dict[Value, Value]:
-        """The places of what a loop gathers from, and before the loop what stores it there."""
+        """The places of what a loop takes slices of, and before the loop what stores it there."""
         inside = definitions(loop.regions[0])
         changed = {*inside, *(v for x in loop.all_ops for r in x.regions for v in r.params)}
-        gathers = [o for o in loop.all_ops if o.kind is tile.gather]
-        tiles = dict.fromkeys(
-            o.operands[0] for o in gathers if o.operands[0] not in changed and self._index(o)
-        )
+        slices = filter(None, map(self._slice, loop.all_ops))
+        tiles = dict.fromkeys(x.tile for x in slices if x.tile not in changed)
         if not tiles:
             return {}
         with b.at(loop):
@@ -155,30 +167,87 @@ class _Slicer:
 
     def _sliced(self, region: Region, places: dict[Value, Value]) -> Region:
         def rule(o: Op, b: Builder) -> Sequence[Value] | None:
-            if o.kind is not tile.gather or o.operands[0] not in places:
+            x = self._slice(o)
+            if x is None or x.tile not in places:
                 return None
-            index = self._index(o)
-            if index is None:
-                return None
-            axis, shape = o.attrs["axis"], shape_of(o.operands[0].type)
-            one = tuple(1 if a == axis else n for a, n in enumerate(shape))
-            at = index if index.type == Scalar(i32) else arith.cast(b, index, dtype=i32)
-            starts = (at if a == axis else build.const(b, 0) for a in range(len(shape)))
-            part = smem.shared_slice(b, places[o.operands[0]], *starts, shape=one)
+            shape = shape_of(x.tile.type)
+            one = tuple(1 if a == x.axis else n for a, n in enumerate(shape))
+            at = x.index if x.index.type == Scalar(i32) else arith.cast(b, x.index, dtype=i32)
+            starts = (at if a == x.axis else build.const(b, 0) for a in range(len(shape)))
+            part = smem.shared_slice(b, places[x.tile], *starts, shape=one)
             row = smem.shared_load(b, part, hint=o.result.hint)
-            if row.type != o.result.type:
-                row = tile.broadcast(b, row, shape=shape_of(o.result.type), hint=o.result.hint)
+            to = shape_of(o.result.type)
+            if x.beside is not None:
+                row = tile.reshape(b, row, shape=to)
+                rest = tile.splat(b, x.beside, shape=to)
+                row = tile.COMBINES[o.attrs["fn"]](b, row, rest, hint=o.result.hint)
+            elif row.type != o.result.type:
+                row = tile.broadcast(b, row, shape=to, hint=o.result.hint)
             return (row,)
 
         return rewrite(region, rule)
 
-    def _index(self, o: Op) -> Value | None:
-        """The number that a gather goes by, where it is one and lies inside of the axis."""
-        v = o.operands[1]
-        while (made := self.facts.maker(v)) is not None and (x := moved(made)) is not None:
-            v = x
-        if isinstance(v.type, Tile):
+    def _slice(self, o: Op) -> _Slice | None:
+        """The one place of an axis of a tile that o takes, inside of it; None where it takes others."""
+        if o.kind is tile.gather:
+            x, index = o.operands
+            return self._inside(x, o.attrs["axis"], _number(self.facts, index))
+        if o.kind is not tile.reduce or (masked := self.facts.maker(o.operands[0])) is None:
             return None
-        known = self.facts.interval(v)
-        n = shape_of(o.operands[0].type)[o.attrs["axis"]]
-        return v if known.low >= 0 and known.high < n else None
+        axis, fn = o.attrs["axis"], o.attrs["fn"]
+        if masked.kind is not arith.select or not isinstance(o.result.type, Tile):
+            return None
+        mask, x, rest = masked.operands
+        beside = _number(self.facts, rest)
+        made = self.facts.maker(beside) if beside is not None else None
+        if made is None or made.kind is not arith.const or dtype_of(x.type).bits < 8:
+            return None
+        if made.attrs["value"] != tile.neutral(fn, dtype_of(x.type)):
+            return None
+        return self._inside(x, axis, _place(self.facts, mask, axis), beside)
+
+    def _inside(
+        self, x: Value, axis: int, index: Value | None, beside: Value | None = None
+    ) -> _Slice | None:
+        """The slice, where the index is one and lies inside of the axis."""
+        if index is None:
+            return None
+        known = self.facts.interval(index)
+        inside = known.low >= 0 and known.high < shape_of(x.type)[axis]
+        return _Slice(x, axis, index, beside) if inside else None
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """Of a tile what is at the index along the axis.  beside: what else a reduction has combined it with."""
+
+    tile: Value
+    axis: int
+    index: Value
+    beside: Value | None
+
+
+def _number(facts: Facts, v: Value) -> Value | None:
+    """The number that all elements of v are; None where they aren't one."""
+    while (made := facts.maker(v)) is not None and (x := moved(made)) is not None:
+        v = x
+    return None if isinstance(v.type, Tile) else v
+
+
+def _place(facts: Facts, mask: Value, axis: int) -> Value | None:
+    """The number of the place along the axis where alone the mask holds; None where it is no such mask."""
+    made = facts.maker(mask)
+    if made is None:
+        return None
+    if made.kind is tile.broadcast and shape_of(made.operands[0].type)[axis] > 1:
+        return _place(facts, made.operands[0], axis)
+    if made.kind is tile.expand_dims and made.attrs["axis"] != axis:
+        return _place(facts, made.operands[0], axis - (made.attrs["axis"] < axis))
+    if made.kind is not arith.eq or not dtype_of(made.operands[0].type).is_int:
+        return None
+    n = shape_of(mask.type)[axis]
+    for places, others in (made.operands, made.operands[::-1]):
+        number = _number(facts, others)
+        if number is not None and _are_places(facts, places, axis, n):
+            return number
+    return None
