@@ -49,7 +49,7 @@ def narrow_comparisons(func: Func) -> Func:
         if x.small is None:
             x, y, kind = y, x, arith.MIRRORED[kind]
         assert x.small is not None
-        ahead = _ahead(b, x, y)
+        ahead = _ahead(facts, b, x, y)
         left = x.shaped(b, x.small)
         if y.small is None:
             number = build.const(b, 0) if ahead is None else ahead
@@ -115,14 +115,17 @@ def _place(facts: Facts, v: Value) -> _Place | None:
     return _Place(first, small, extent, tuple(shapes)) if is_near else None
 
 
-def _ahead(b: Builder, x: _Place, y: _Place) -> Value | None:
+def _ahead(facts: Facts, b: Builder, x: _Place, y: _Place) -> Value | None:
     """How far y's scalar is ahead of x's, as far as that matters, in 32 bits; None where it isn't."""
     if x.first is y.first:
         return None
     ahead = y.first if y.first is not None else build.const(b, 0, i64)
+    known = facts.interval(ahead) if x.first is None else _WIDE
     if x.first is not None:
         ahead = arith.sub(b, ahead, x.first)
     least, most = x.extent.low - y.extent.high - 1, x.extent.high - y.extent.low + 1
-    ahead = arith.minimum(b, ahead, build.const(b, most, i64))
-    ahead = arith.maximum(b, ahead, build.const(b, least, i64))
+    if known.high > most:
+        ahead = arith.minimum(b, ahead, build.const(b, most, i64))
+    if known.low < least:
+        ahead = arith.maximum(b, ahead, build.const(b, least, i64))
     return arith.cast(b, ahead, dtype=i32)
