@@ -13,7 +13,9 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.pairwise import diagonals
 from warploom.errors import CompileError
+from warploom.ir.ops import smem
 from warploom.layout.choose import wavefronts
+from warploom.runtime.compiled import CompiledKernel
 from warploom.sim.report import MemoryFault
 
 
@@ -53,6 +55,71 @@ def rows_of_a_product(
         acc += tl.dot(a, tl.load(b_ptr + at[:, None] * N + cols[None, :]))
     where = rows[:, None] * N + cols[None, :]
     tl.store(c_ptr + where, tl.gather(acc, tl.load(i_ptr + where), 1))
+
+
+@wl.jit
+def solved(a_ptr: Any, x_ptr: Any, n: Any, N: tl.constexpr) -> None:
+    """x ← the inverse of I - a (N × N, below the diagonal, of which n rows count), a row of it after the other."""
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    a = tl.load(a_ptr + at)
+    x = a
+    for j in range(1, min(N, n)):
+        row = tl.sum(tl.where((i == j)[:, None], a, 0.0), 0)
+        row += tl.sum(row[:, None] * x, 0)
+        x = tl.where((i == j)[:, None], row, x)
+    tl.store(x_ptr + at, x + (i[:, None] == i[None, :]))
+
+
+@wl.jit
+def one_by_one(
+    x_ptr: Any, y_ptr: Any, R: tl.constexpr, C: tl.constexpr, AXIS: tl.constexpr, OTHER: tl.constexpr,
+    LARGEST: tl.constexpr,
+) -> None:  # fmt: skip
+    """y ← (n + 1) · slice n of x along the axis, for all n, added up; taken by the largest or by a sum."""
+    x = tl.load(x_ptr + tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :])
+    n, out = (R if AXIS == 0 else C), (C if AXIS == 0 else R)
+    acc = tl.zeros((out,), x.dtype)
+    for j in range(n):
+        here = tl.expand_dims(tl.arange(0, n), 1 - AXIS) == j
+        kept = tl.where(here, x, OTHER)
+        acc += (tl.max(kept, AXIS) if LARGEST else tl.sum(kept, AXIS)).to(x.dtype) * (j + 1).to(
+            x.dtype
+        )
+    tl.store(y_ptr + tl.arange(0, out), acc)
+
+
+def places(compiled: CompiledKernel) -> set[str]:
+    """What lies in shared memory."""
+    return {o.attrs["name"] for o in compiled.placed.body.ops if o.kind is smem.shared_alloc}
+
+
+@pytest.mark.parametrize(("warps", "rows"), [(1, 16), (1, 9), (4, 16)])
+def test_a_triangular_solve_takes_rows_from_shared_memory(warps: int, rows: int) -> None:
+    a = np.tril(np.random.default_rng(rows).integers(-2, 3, (16, 16)), -1)
+    args = [road.filled(a, np.float32), road.array((16, 16), np.float32), rows]
+    compiled, found = road.check_equal(solved, args, 1, {"N": 16, "num_warps": warps})
+    inverse = np.linalg.inv(np.eye(16) - a)
+    np.testing.assert_array_equal(found[1][:rows], inverse[:rows].round())
+    assert "a" in places(compiled)
+    assert compiled.check().ok
+
+
+@pytest.mark.parametrize(
+    ("axis", "dtype", "largest"),
+    diagonals(2, [0, 1], [np.float32, np.int32, np.int64, np.float64], [False, True]),
+)
+def test_a_sum_of_one_slice(axis: int, dtype: Any, largest: bool) -> None:
+    rng = np.random.default_rng(axis)
+    x = rng.integers(-2, 3, (16, 32)).astype(dtype)
+    least = -np.inf if np.dtype(dtype).kind == "f" else int(np.iinfo(dtype).min)
+    meta = {"R": 16, "C": 32, "AXIS": axis, "LARGEST": largest, "OTHER": least if largest else 0}
+    args = [road.filled(x, dtype), road.array((32 - 16 * axis,), dtype)]
+    compiled, found = road.check_equal(one_by_one, args, 1, meta, ("late",), levels=True)
+    weights = np.arange(1, x.shape[axis] + 1)
+    wanted = np.moveaxis(x.astype(np.int64), axis, -1) @ weights
+    np.testing.assert_array_equal(found[1].astype(np.int64), wanted.astype(dtype).astype(np.int64))
+    assert "x" in places(compiled)
 
 
 @pytest.mark.parametrize(
