@@ -1,13 +1,15 @@
 """Drops mbarriers by which uniform kernels tell themselves that slots are free: their threads meet instead.
 
 Order: after reload_slots, which reads off arrivals when a slot is given back; before what counts barriers.
-Changes: uniform kernels of one warp, or of a group of warps that wait for wgmma together, which load ahead.
+Changes: uniform kernels of one warp, or of a group of warps that wait for wgmma together, which load ahead;
+of several warps rings that are filled once, in no loop.
 
 Such a kernel fills the slots that it gives back itself.  A wait for that costs a loop in which one lane
 waits, and for each ring an arrival and a fence; and nothing is computed between the loads of a slot, as they
 stand before its arrival.  Threads that meet before one of them fills slots order the same, once for all that
 was given back since they met last; the proxy fence that stood before each arrival stands before that (PTX
-ISA, "Async proxy").  Warps that multiply each by itself keep their mbarriers: one may be ahead of another.
+ISA, "Async proxy").  Warps that multiply each by itself keep their mbarriers, as one may be ahead of
+another, but for slots that are filled once: nobody waits for these.
 
     before:  %x = shared_load(%slot)                    after:  %x = shared_load(%slot)
              fence_async()                                      use(%x)
@@ -19,11 +21,12 @@ ISA, "Async proxy").  Warps that multiply each by itself keep their mbarriers: o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from itertools import pairwise
 
 from warploom.ir import engines
-from warploom.ir.analysis import blocks
+from warploom.ir.analysis import blocks, loops
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import control, mbarrier, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions, without
@@ -36,12 +39,13 @@ def drop_private_barriers(func: Func) -> Func:
     """See the module's docstring."""
     (phase,) = task.phases(func)
     products = any(engines.ISSUED.get(o.kind) == "products" for o in phase.all_ops)
-    if phase.attrs["warps"] != (1,) and not products:
-        return func
     allocations = {o.result: o for o in func.body.by_kind.get(mbarrier.mbarrier_alloc, ())}
     private = allocations.keys() - {
         v for o in func.body.all_ops if o.kind not in _OWN for v in o.operands
     }
+    once = private & _filled_once(phase)
+    if phase.attrs["warps"] != (1,) and not products:
+        private = once
     if not private:
         return func
     arrivals = {o for o in phase.all_ops if _is_at(o, mbarrier.mbarrier_arrive, private)}
@@ -65,7 +69,7 @@ def drop_private_barriers(func: Func) -> Func:
                 b.append(o)
             elif o not in gone:
                 b.append(o)
-            given |= o in arrivals
+            given |= o in arrivals and o.operands[0] not in once
         return with_ops(r, b.ops), given
 
     def inside(o: Op, given: bool) -> tuple[Op, bool]:
@@ -83,6 +87,14 @@ def drop_private_barriers(func: Func) -> Func:
     func = rewrite_tasks(func, lambda o: with_regions(o, lambda r: region(r, False)[0]))
     kept = [o for o in func.body.ops if o not in {allocations[v] for v in private}]
     return drop_dead(func.with_(body=with_ops(func.body, kept)))
+
+
+def _filled_once(phase: Op) -> set[Value]:
+    """The mbarriers that one op waits for, which runs once: what is given back there nobody fills again."""
+    around = loops(phase.regions[0])
+    waits = [o for o in phase.all_ops if o.kind is mbarrier.mbarrier_wait]
+    often = Counter(o.operands[0] for o in waits)
+    return {o.operands[0] for o in waits if often[o.operands[0]] == 1 and not around[o]}
 
 
 def _is_at(o: Op, kind: object, barriers: Collection[Value]) -> bool:
