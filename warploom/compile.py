@@ -88,6 +88,7 @@ def lower(
     schedule: Schedule | None = None,
     structured: bool = True,
     overlap: bool = False,
+    foreign: bool = False,
     headroom: Headroom | None = None,
     launch: Launch | None = None,
 ) -> Lowered:
@@ -96,12 +97,14 @@ def lower(
     schedule: one to apply instead of choosing (refused where it was made for another TILE text).
     structured: False leaves every access by pointers (the variant for launches that break what
     recover_boxes assumes).  overlap: True where pointer arguments may overlap: every access keeps
-    the program's order.  headroom: registers to leave free beyond the estimate.  launch: what is
-    known of the launches.  Raises
-    CompileError for the user's mistakes and unmeetable requests.
+    the program's order.  foreign: True where others launch the kernel, with all arguments in order,
+    and take no other variant.  headroom: registers to leave free beyond the estimate.  launch: what
+    is known of the launches.  Raises CompileError for the user's mistakes and unmeetable requests.
     """
     if overlap:
         func = func.with_(attrs={**func.attrs, "overlap": True})
+    if foreign:
+        func = func.with_(attrs={**func.attrs, "foreign": True})
     if target.name != DEFAULT.name:
         func = func.with_(attrs={**func.attrs, "target": target.name})
     refuse_missing(func, func.loc)

@@ -81,6 +81,7 @@ def test_what_is_part_of_the_key(folder: Path) -> None:
         replace(request, knobs=replace(request.knobs, num_warps=8)),
         replace(request, structured=False),
         replace(request, overlap=True),
+        replace(request, foreign=True),
     )
     keys = {r.prefix for r in (request, *others)}
     assert len(keys) == 1 + len(others)

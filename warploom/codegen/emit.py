@@ -86,8 +86,10 @@ class _Kernel(Emitter):
             if i > 0 and self.phases[i - 1].attrs.get("synced", True):
                 self.line("__syncthreads();")
             self._tasks(phase)
-        used = "".join(line.text for line in self.out)
-        return self._assemble(tuple(p for p in params if is_used(p.name, used)))
+        if not self.func.attrs.get("foreign"):
+            used = "".join(line.text for line in self.out)
+            params = tuple(p for p in params if is_used(p.name, used))
+        return self._assemble(params)
 
     def _parameters(self) -> tuple[host.Param, ...]:
         params: list[host.Param] = []

@@ -46,6 +46,8 @@ class Request:
     structured: False where a launch breaks what TMA or an early load would assume.
     overlap: True where arguments overlap in memory, so that every access keeps the program's order.
     one_array: pairs of parameters, by their numbers, that are one array.
+    foreign: True where others launch the kernel: its parameters are its arguments in order, used or not, and
+    no launch needs another variant.
     called: the name that jit(repr=) gives it, "" for the function's own.
     headroom: registers to leave beyond the estimate.  launch: what it knows of the launches.
     """
@@ -62,6 +64,7 @@ class Request:
     launch: Launch = field(default_factory=Launch)
     called: str = ""
     one_array: tuple[tuple[int, int], ...] = ()
+    foreign: bool = False
 
     @property
     def name(self) -> str:
@@ -110,6 +113,7 @@ class Request:
             self.structured,
             self.overlap,
             self.one_array,
+            self.foreign,
             None if self.schedule is None else self.schedule.to_json(),
             self.headroom,
             self.launch,
@@ -191,6 +195,7 @@ class Request:
             schedule=self.schedule,
             structured=self.structured,
             overlap=self.overlap,
+            foreign=self.foreign,
             headroom=headroom,
             launch=self.launch,
         )

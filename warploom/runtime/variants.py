@@ -132,6 +132,11 @@ def for_overlap(request: Request) -> Request:
     return replace(request, knobs=request.knobs.uniform(), overlap=True, schedule=None)
 
 
+def for_foreign(request: Request) -> Request:
+    """The variant that others launch, with any arguments: nothing about them is taken for granted."""
+    return replace(for_less(for_overlap(request)), foreign=True)
+
+
 def for_empty(request: Request) -> Request:
     """The variant for extents of 0 or less, which TMA can't describe: no pointer counts as aligned."""
     specs = tuple(

@@ -362,7 +362,8 @@ def _plain(context: Context) -> Schedule:
     because = "it has no dot: there is nothing that a producer could run ahead of"
     roles.uniform(context, because, context.func.loc, "kernel")
     running, soon = prefetch.plans(context), prefetch.early(context)
-    walks = single_trips(context.func, context.target)
+    is_foreign = context.func.attrs.get("foreign")  # whose launches take no other variant
+    walks = [] if is_foreign else single_trips(context.func, context.target)
     if walks:
         why = "what a block loads twice is loaded once, and early"
         context.because(walks[0].id, "no loop in launches of one step of it", why)
