@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +15,9 @@ import pytest
 
 import warploom.triton as triton
 import warploom.triton.language as tl
+from warploom.runtime.compiled import compile_request
 from warploom.runtime.hooks import AROUND_COMPILE, ENTER
+from warploom.runtime.variants import for_foreign
 from warploom.triton.compiler import ASTSource, CompiledKernel, make_backend
 from warploom.triton.report import Report
 
@@ -94,31 +98,221 @@ def test_device_asserts_run_and_nothing_else_is_a_debug_build(scale: Any) -> Non
     assert " || " in eight.cuda and "(bool)" not in eight.cuda  # of predicates no bytes
 
 
-def test_a_cubin_is_given_away_where_others_can_launch_it(scale: Any) -> None:
-    """With the arguments in order, and nothing chosen by them (AOTInductor does)."""
-    kernel = compiled(scale)
-    assert kernel.asm["cubin"][:4] == b"\x7fELF" and kernel.name == kernel.plan.name
+def taken(kernel: Any) -> list[int]:
+    """The arguments that a kernel's parameters are, in order."""
+    return [p.arg for p in kernel.plan.params]
+
+
+def decided(kernel: Any) -> bool:
+    """Whether arguments decide which variant a launch takes."""
+    p = kernel.plan
+    return bool(p.disjoint or p.nonnegative or p.positive or p.spaced or p.short or p.one_array)
+
+
+def test_a_cubin_is_given_away_with_all_arguments_in_order() -> None:
+    """Used or not, and for whatever arrays come: who asks for it launches it himself."""
+    aligned = {(i,): [["tt.divisibility", 16]] for i in range(2)}
     names = dict.fromkeys(("x_ptr", "o_ptr"), "*bf16") | dict.fromkeys(("n", "BLOCK"), "constexpr")
-    source = ASTSource(
-        normalized, names, {"n": 16384, "BLOCK": 2048}, {(0,): [["tt.divisibility", 16]]}
+    source = ASTSource(normalized, names, {"n": 16384, "BLOCK": 2048}, aligned)
+    ahead = triton.compile(source, H100, {"num_warps": 16})
+    unused = triton.compile(ASTSource(first_of_two, {"x_ptr": "*i32", "y_ptr": "*i32"}), H100)
+    assert ahead.plan.disjoint and taken(unused) == [1]
+    for kernel in ahead, unused:
+        other = compile_request(for_foreign(kernel.compiled.request))
+        assert kernel.asm["cubin"] == other.cubin != kernel.compiled.cubin
+        assert taken(other) == [0, 1] and not decided(other) and other.name == kernel.name
+        assert other.plan.threads == 32 * kernel.metadata.num_warps
+        assert other.plan.shared_bytes <= kernel.metadata.shared
+
+
+def test_a_cubin_that_takes_more_than_is_said_is_refused() -> None:
+    """Tasks have other warps than the uniform variant; descriptors are made for a launch."""
+    tiles = triton.compile(
+        ASTSource(product, PRODUCT, {"N": 4096}), H100, {"num_consumer_groups": 2}
     )
-    ahead = triton.compile(
-        source, H100, {"num_warps": 16}
-    )  # of its stores: arrays have to be apart
-    unused = ASTSource(looked_back, {"x_ptr": "*i32", "ws_ptr": "*i32"})
-    assert triton.compile(unused, H100).asm["cubin"]
-    for refused in (
-        ahead,
-        triton.compile(ASTSource(first_of_two, {"x_ptr": "*i32", "y_ptr": "*i32"}), H100),
-    ):
-        assert refused.asm["cuda"] and refused.compiled.cubin
+    boxes = {"x": "tensordesc<fp16[64, 64]>", "out": "tensordesc<fp16[64, 64]>"}
+    for kernel in tiles, triton.compile(ASTSource(copied, boxes), H100):
+        assert kernel.asm["cuda"] and kernel.compiled.cubin
         with pytest.raises(triton.CompilationError, match="can't be launched by others"):
-            refused.asm["cubin"]
+            kernel.asm["cubin"]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Inductor's settings, as they are while it compiles for C++."""
+    config = SimpleNamespace(triton=SimpleNamespace(store_cubin=True))
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", config)
+    return config
+
+
+def test_what_inductor_keeps_is_timed_as_it_is_kept(kept: Any) -> None:
+    """Its cubin is that of the kernel that it launches, with the warps that it was asked for."""
+    kernel = triton.compile(ASTSource(product, PRODUCT, {"N": 4096}), H100, {"num_warps": 8})
+    assert kernel.asm["cubin"] == kernel.compiled.cubin and taken(kernel) == [0, 1, 2]
+    assert not decided(kernel) and kernel.metadata.num_warps == 8
+    assert kernel.metadata.shared == kernel.plan.shared_bytes
+
+
+def test_what_a_worker_compiled_is_compiled_again_to_be_kept(scale: Any, kept: Any) -> None:
+    kept.triton.store_cubin = False
+    again = CompiledKernel.__new__(CompiledKernel)
+    again.__dict__.update(pickle.loads(pickle.dumps(compiled(scale).__dict__)))
+    kept.triton.store_cubin = True
+    assert doubled(again) and again.foreign and again.metadata.hash == again.compiled.hash
+
+
+def test_a_kernel_for_others_takes_arrays_that_overlap(kept: Any) -> None:
+    aligned = {(i,): [["tt.divisibility", 16]] for i in range(2)}
+    names = dict.fromkeys(("x_ptr", "o_ptr"), "*bf16") | dict.fromkeys(("n", "BLOCK"), "constexpr")
+    source = ASTSource(normalized, names, {"n": 4096, "BLOCK": 512}, aligned)
+    kernel = triton.compile(source, H100, {"num_warps": 4})
+    x = np.random.default_rng(0).integers(-4, 5, (2, 4096)).astype(ml_dtypes.bfloat16)
+    expected = (x - x.astype(np.float32).mean(1, keepdims=True)).astype(x.dtype)
+    kernel.compiled.simulate(x, x, grid=(2,), seed=1)
+    assert (x == expected).all()
 
 
 @triton.jit
 def first_of_two(x_ptr: Any, y_ptr: Any) -> None:
     tl.store(y_ptr, 1)
+
+
+PRODUCT = {**dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), "*bf16:16"), "N": "constexpr"}
+
+
+@triton.jit
+def product(a_ptr: Any, b_ptr: Any, c_ptr: Any, N: tl.constexpr) -> None:
+    m, n = tl.program_id(0) * 128 + tl.arange(0, 128), tl.program_id(1) * 128 + tl.arange(0, 128)
+    acc = tl.zeros((128, 128), dtype=tl.float32)
+    for k in range(0, N, 64):
+        at = k + tl.arange(0, 64)
+        a = tl.load(a_ptr + m[:, None] * N + at[None, :])
+        b = tl.load(b_ptr + at[:, None] * N + n[None, :])
+        acc += tl.dot(a, b)
+    tl.store(c_ptr + m[:, None] * N + n[None, :], acc.to(tl.bfloat16))
+
+
+@triton.jit
+def copied(x: Any, out: Any) -> None:
+    at = [tl.program_id(0) * 64, tl.program_id(1) * 64]
+    out.store(at, x.load(at) + 1)
+
+
+def test_descriptors_by_triton_s_signature() -> None:
+    """Inductor says what a user's kernel takes: a block's shape, nothing of the array."""
+    boxes = {"x": "tensordesc<fp16[64, 64]>", "out": "tensordesc<fp16[64, 64]>"}
+    kernel = triton.compile(ASTSource(copied, boxes), H100)
+    x = np.arange(128 * 128).reshape(128, 128).astype(np.float16) % 100
+    out = np.zeros_like(x)
+    make = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor
+    kernel._init_handles()
+    kernel.run(2, 2, 1, 0, None, None, None, None, None, *(make(t, [64, 64]) for t in (x, out)))
+    assert (out == x + 1).all()
+
+
+@triton.jit
+def written_by_turns(x_ptr: Any, y_ptr: Any, z_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    for _ in range(n):
+        tl.atomic_add(y_ptr + at, tl.load(x_ptr + at))
+        if n > 7:
+            tl.store(z_ptr + at, 1)
+
+
+def accesses_of(kernel: Any, signature: dict[str, str], given: dict[str, Any]) -> list[Any]:
+    """(op, the function's parameter), as PyTorch finds them by MLIR's bindings."""
+    backend = make_backend(H100)
+    context = triton._C.libtriton.ir.context()
+    triton._C.libtriton.ir.load_dialects(context)
+    backend.load_dialects(context)
+    source = ASTSource(kernel, signature, given, {})
+    module = source.make_ir(
+        H100, backend.parse_options({}), backend.get_codegen_implementation(None), {}, context
+    )
+    assert module.verify() and kernel.__name__ in str(module)
+    found: list[Any] = []
+    names: list[str] = []
+
+    def visit(op: Any) -> None:
+        if op.get_num_operands():
+            block = op.get_block()
+            params = [block.get_argument(i).id() for i in range(block.get_num_arguments())]
+            at = op.get_operand(0).id()
+            found.append((op.get_name(), params.index(at) if at in params else None))
+            assert op.get_num_results() == (op.get_name() != "tt.store")
+        elif op.get_num_regions():
+            names.append(op.get_str_attr("sym_name"))
+            assert op.get_region(0).id() == block_of[0].get_parent().id() and op.get_block() is None
+        else:
+            block_of.append(op.get_block())
+
+    block_of: list[Any] = []
+    module.walk(visit)
+    assert names == [kernel.__name__]
+    return found
+
+
+def test_what_a_kernel_writes_is_known_to_torch() -> None:
+    """Whatever its numbers are: PyTorch gives 2 for all that it doesn't know."""
+    types = {"x_ptr": "*fp32", "y_ptr": "*fp32", "z_ptr": "*i32", "n": "i32", "BLOCK": "constexpr"}
+    expected = [("tt.load", 0), ("tt.atomic_rmw", 1), ("tt.store", 2)]
+    assert accesses_of(written_by_turns, types, {"n": 2, "BLOCK": 16}) == expected
+    assert accesses_of(written_by_turns, types, {"BLOCK": 16}) == expected
+    boxes = dict.fromkeys(("x", "out"), "desc<fp16,[64,64],(8)>:16")
+    assert accesses_of(copied, boxes, {}) == [("tt.load", 0), ("tt.store", 5)]
+
+
+@triton.jit
+def through_an_address(x_ptr: Any, y_ptr: Any) -> None:
+    there = tl.load(y_ptr).to(tl.pointer_type(tl.float32))
+    tl.store(there, 1.0)
+
+
+def test_what_is_written_at_an_address_from_memory_may_be_any_array() -> None:
+    types = {"x_ptr": "*fp32", "y_ptr": "*i64"}
+    found = accesses_of(through_an_address, types, {})
+    assert found == [("tt.load", 1), ("tt.store", 0), ("tt.store", 1)]
+
+
+def test_torch_asks_for_an_argument_s_type() -> None:
+    jit, x = triton.runtime.jit, np.zeros((64, 64), np.float16)
+    box = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor(x, [32, 16])
+    assert [jit.mangle_type(a) for a in (x, 2, 2.0, None)] == ["*fp16", "i32", "fp32", "constexpr"]
+    assert jit.mangle_type(box).startswith("desc<fp16,[32,16")
+    for arg in x, 48:
+        assert jit.native_specialize_impl(None, arg, False, True, True) == (
+            jit.mangle_type(arg),
+            None,
+        )
+    param = written_by_turns.params[4]
+    assert param.is_constexpr and not (param.is_const or param.do_not_specialize)
+
+
+def test_paths_of_items() -> None:
+    from warploom.triton._utils import find_paths_if, get_iterable_path
+
+    items = [None, "D", ("x", [3, "D"])]
+    paths = find_paths_if(items, lambda path, x: isinstance(x, str))
+    assert paths == [(1,), (2, 0), (2, 1, 1)]
+    assert [get_iterable_path(items, p) for p in paths] == ["D", "x", "D"]
+
+
+@triton.constexpr_function
+def half(n: Any) -> Any:
+    return n // 2
+
+
+def test_torch_copies_the_text_of_what_runs_while_compiling() -> None:
+    assert isinstance(half, triton.runtime.jit.ConstexprFunction) and half(9) == 4
+    assert half.src == "def half(n: Any) -> Any:\n    return n // 2\n" and half.fn(9) == 4
+    assert not isinstance(tl, triton.runtime.jit.ConstexprFunction)
+
+
+def test_torch_reads_how_a_kernel_is_tuned() -> None:
+    tuned = triton.autotune([triton.Config({})], key=[], use_cuda_graph=True)(first_of_two)
+    assert (tuned.use_cuda_graph, tuned.configs_top_k, tuned.num_warmups) == (True, 1.0, None)
+    given = {"perf_model": None, "early_config_prune": None, "configs_top_k": 1.0}
+    assert triton.autotune([triton.Config({})], [], given)(first_of_two).perf_model is None
 
 
 def test_a_kernel_comes_out_of_another_process(scale: Any) -> None:
@@ -180,11 +374,14 @@ def test_the_backend_is_found_by_its_target() -> None:
     (backend,) = triton.backends.backends.values()
     assert backend.compiler is type(make_backend(H100))
     assert isinstance(triton.runtime.driver.active, backend.driver)
+    assert isinstance(make_backend(H100), triton.backends.BaseBackend)
     options = make_backend(H100).parse_options({"num_warps": 8})
     assert options.num_warps == 8 and "fp8e4nv" in options.supported_fp8_dtypes
     assert (
         make_backend(H100).hash() != make_backend(triton.backends.GPUTarget("cuda", 80, 32)).hash()
     )
+    cpu = triton.backends.GPUTarget("cpu", "", 32)  # type: ignore[arg-type]  # as Inductor says it
+    assert triton.backends.target_for(cpu) is triton.backends.target_for(H100)
     with pytest.raises(RuntimeError, match="no kernel can be compiled"):
         make_backend(triton.backends.GPUTarget("hip", 90, 64))
 

@@ -23,6 +23,9 @@ class KernelParam:
     name: str
     is_constexpr: bool
     annotation: str
+    is_const: bool = False
+    do_not_specialize: bool = False
+    do_not_specialize_on_alignment: bool = False
 
 
 class KernelNames(Callee):

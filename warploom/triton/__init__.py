@@ -8,9 +8,10 @@ without a change to any file (runtime/serve.py).  docs/triton.md says of each na
 from typing import Any
 
 from warploom import Config, JITFunction, cdiv, heuristics, jit, next_power_of_2
-from warploom.frontend.language.core import aggregate, constexpr_function
+from warploom.frontend.language.core import aggregate
 from warploom.runtime.args import Mock as MockTensor
 from warploom.triton import (
+    _C,
     backends,
     compiler,
     errors,
@@ -29,9 +30,10 @@ from warploom.triton.errors import (
     TritonError,
 )
 from warploom.triton.runtime.autotuner import autotune
-from warploom.triton.runtime.jit import KernelInterface, reinterpret
+from warploom.triton.runtime.jit import KernelInterface, constexpr_function, reinterpret
 
 __all__ = [
+    "_C",
     "CompilationError",
     "Config",
     "InterpreterError",

@@ -13,12 +13,22 @@ from warploom.schedule.model import Knobs
 from warploom.target import DEFAULT, Target, for_device
 from warploom.triton.runtime.driver import CPU, Driver, GPUTarget
 
-__all__ = ["Backend", "CUDABackend", "GPUTarget", "backends", "compiler", "target_for"]
+__all__ = [
+    "Backend",
+    "BaseBackend",
+    "CUDABackend",
+    "GPUTarget",
+    "backends",
+    "compiler",
+    "target_for",
+]
 
 
 def target_for(target: GPUTarget) -> Target | None:
     """What kernels for Triton's target are compiled for; None where there is no such target."""
-    return DEFAULT if target == CPU else for_device(divmod(int(target.arch), 10))
+    if target.backend == CPU.backend:
+        return DEFAULT
+    return for_device(divmod(int(target.arch), 10))
 
 
 class CUDABackend:
@@ -37,6 +47,20 @@ class CUDABackend:
 
         return f"{compiler_package()}-{self.target.arch}"
 
+    def load_dialects(self, context: None) -> None:
+        return None
+
+    def get_codegen_implementation(self, options: Any) -> dict[str, Any]:
+        return {}
+
+    def get_module_map(self) -> dict[str, Any]:
+        return {}
+
+    @staticmethod
+    def parse_attr(text: str) -> list[Any]:
+        """What `ASTSource` takes for what `native_specialize_impl` says of an argument."""
+        return [["tt.divisibility", 16]] if text == "D" else []
+
     def parse_options(self, options: Mapping[str, Any]) -> SimpleNamespace:
         """Triton's options: the knobs with these values; and the 8-bit floats that kernels take, which are
         converted on every target."""
@@ -51,6 +75,8 @@ class Backend:
     compiler: type[CUDABackend]
     driver: type[Driver]
 
+
+BaseBackend = CUDABackend  # there is one
 
 backends = {"nvidia": Backend(CUDABackend, Driver)}
 

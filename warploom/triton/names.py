@@ -15,6 +15,7 @@ from warploom.triton.language.extra import cuda
 _NO_ORDER = "results of `can_reorder=True` keep their order"
 
 _OWN = "an inner part of Triton's compiler"
+_OF_TORCH = "only as far as torch.compile asks for what a kernel writes"
 _TYPES = "types are not made by hand"
 _CHECKED = "shapes are checked where they are given"
 _EXTERN = "write the function in the language, or by tl.inline_asm_elementwise"
@@ -171,9 +172,10 @@ MODULES = {
         "", missing=_all("IncompatibleTypeErrorImpl TensorTy TritonSemantic", _OWN)
     ),
     "triton.runtime.jit": Module(
-        "JITFunction KernelInterface MockTensor constexpr_function jit reinterpret",
+        "ConstexprFunction JITFunction KernelInterface MockTensor constexpr_function jit reinterpret",
+        different=_all("mangle_type native_specialize_impl", _OF_TORCH),
         missing={
-            **_all("BoundConstexprFunction ConstexprFunction DependenciesFinder JITCallable", _OWN),
+            **_all("BoundConstexprFunction DependenciesFinder JITCallable", _OWN),
             **_all("JitFunctionInfo KernelParam BaseBackend T GLUON_MODULE TRITON_MODULE", _OWN),
             **_all(
                 "compute_cache_key convert_to_tuple_if_list create_function_from_signature", _OWN
@@ -181,8 +183,8 @@ MODULES = {
             **_all(
                 "find_paths_if get_cache_invalidating_env_vars get_cache_key get_full_name", _OWN
             ),
-            **_all("get_iterable_path get_jit_fn_file_line is_namedtuple mangle_type", _OWN),
-            **_all("native_specialize_impl serialize_specialization_data", _OWN),
+            **_all("get_iterable_path get_jit_fn_file_line is_namedtuple", _OWN),
+            **_all("serialize_specialization_data", _OWN),
             **_all("type_canonicalisation_dict", _OWN),
             "TensorWrapper": "`triton.reinterpret` gives a tensor",
         },
@@ -281,10 +283,10 @@ MODULES = {
         absent="kernels are translated to another IR; `compiled.ir` has its text",
     ),
     "triton.backends": Module(
-        "Backend backends", missing=_all("BaseBackend DriverBase", "there is one backend")
+        "Backend BaseBackend backends", missing=_all("DriverBase", "there is one backend")
     ),
     "triton.backends.compiler": Module(
-        "CUDABackend GPUTarget", missing=_all("BaseBackend Language", "there is one backend")
+        "BaseBackend CUDABackend GPUTarget", missing=_all("Language", "there is one backend")
     ),
     "triton.backends.driver": Module("Benchmarker DriverBase GPUDriver", absent=_ONE_DRIVER),
     "triton.backends.nvidia": Module("compiler driver", absent=_ONE_DRIVER),
@@ -336,8 +338,9 @@ MODULES = {
     "triton.profiler.viewer": Module("parse print_tree"),
     "triton._C.libtriton": Module(
         "nvidia",
+        different={"ir": _OF_TORCH},
         missing={
-            **_all("amd getenv getenv_bool ir llvm passes linear_layout interpreter", _OWN),
+            **_all("amd getenv getenv_bool llvm passes linear_layout interpreter", _OWN),
             **_all("get_cache_invalidating_env_vars native_specialize_impl", _OWN),
         },
     ),

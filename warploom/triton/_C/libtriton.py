@@ -32,6 +32,18 @@ class CublasLt:
             d.add_(c, alpha=beta)
 
 
+class ir:
+    """The module of that name, as far as PyTorch calls it before it asks a kernel what it writes."""
+
+    @staticmethod
+    def context() -> None:
+        return None
+
+    @staticmethod
+    def load_dialects(context: None) -> None:
+        return None
+
+
 class nvidia:
     """The module of that name; `cublas` is one below it."""
 

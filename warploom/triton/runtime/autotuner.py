@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 
+_OF_PRUNING = "early_config_prune", "perf_model", "top_k"  # Triton reads no other name
+
+
 class Autotuner(_Autotuner):
     """As Triton's: without configs there is one without meta-parameters, and names in `key` that are no
     parameters count for nothing.  `cache` has the config of each key, and may be set."""
@@ -51,9 +54,12 @@ class Autotuner(_Autotuner):
         self.pre_hook, self.post_hook = pre_hook, post_hook
         self.user_defined_pre_hook = pre_hook is not None
         self.user_defined_post_hook = post_hook is not None
-        pruning = prune_configs_by or {}
+        given = prune_configs_by or {}
+        pruning = {name: given[name] for name in _OF_PRUNING if name in given}
         self.early_config_prune = pruning.get("early_config_prune")
         self.perf_model = pruning.get("perf_model")
+        self.configs_top_k = pruning.get("top_k", 1.0)
+        self.num_warmups, self.num_reps, self.use_cuda_graph = warmup, rep, use_cuda_graph
         self.nargs: dict[str, Any] = {}
         self._best: Config | None = None
         self._first_chip: str | None = None
@@ -63,7 +69,7 @@ class Autotuner(_Autotuner):
             self.keys,
             restore_value or (),
             reset_to_zero or (),
-            prune_configs_by or None,
+            pruning or None,
             Hooks(pre_hook, post_hook, do_bench),
         )
         self.base_fn = self.kernel.fn

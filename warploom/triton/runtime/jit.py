@@ -3,23 +3,66 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import textwrap
 from abc import ABCMeta
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from warploom.frontend.language.core import constexpr_function
+from warploom.frontend.language.core import constexpr_function as _constexpr_function
+from warploom.runtime.args import NOTHING, fields_of, spec_of
 from warploom.runtime.args import Mock as MockTensor
 from warploom.runtime.jit import JITFunction, jit
 from warploom.runtime.launched import Launched
 
 __all__ = [
+    "ConstexprFunction",
     "JITFunction",
     "KernelInterface",
     "MockTensor",
     "constexpr_function",
     "jit",
+    "mangle_type",
+    "native_specialize_impl",
     "reinterpret",
 ]
+
+
+def constexpr_function(fn: Callable[..., Any]) -> Any:
+    """Decorator: a Python function that kernels may call with constexprs; it runs while compiling.  It has
+    Triton's `fn`, and its text without decorators as `src`, which Inductor copies beside a user's kernel."""
+    made: Any = _constexpr_function(fn)
+    try:
+        text = textwrap.dedent(inspect.getsource(fn))
+    except OSError:  # a function without a file
+        text = ""
+    made.fn, made.src = fn, text[max(0, text.find("def ")) :]
+    return made
+
+
+class _OfConstexprFunctions(type):
+    def __instancecheck__(cls, x: object) -> bool:
+        return hasattr(x, "__warploom_constexpr__") and hasattr(x, "src")
+
+
+class ConstexprFunction(metaclass=_OfConstexprFunctions):
+    """What `constexpr_function` makes is an instance."""
+
+
+def native_specialize_impl(
+    backend: Any, arg: Any, is_const: bool, specialize_value: bool, align: bool
+) -> tuple[str, str | None]:
+    """An argument's type, and "D" where it is a multiple of 16."""
+    return mangle_type(arg), None
+
+
+def mangle_type(arg: Any) -> str:
+    """An argument's entry in a signature, without what its value adds."""
+    if arg is None:
+        return "constexpr"
+    spec = spec_of(arg, fields_of("", arg)[0].array, "")
+    return str(spec if spec.kind == "descriptor" else replace(spec, fact=NOTHING))
 
 
 class KernelInterface(metaclass=ABCMeta):
