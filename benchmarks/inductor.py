@@ -1,6 +1,8 @@
 """torch.compile with its kernels served from here, and by the installed Triton: right? how fast?
 
     python -m benchmarks.inductor [--only REGEX] [--seconds 200] [--tuner do_bench] [--out FILE]
+        [--mode reduce-overhead] [--dynamic] [--set triton.multi_kernel=1] [--untimed | --alone]
+        [--device cpu]
 
 Each compiler has processes of its own: some that compile and check the cases of `inductor_cases.py`, each a
 share, and then one that tunes and times alone, with the kernels that they left in the caches: what was tuned
@@ -14,11 +16,17 @@ graph.  One JSON object is printed; `summary` has the ratios, Triton's time over
 launch, or by Inductor's own benchmarker (`inductor`, what users have unless they set
 TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER=0).  That one clears as much as the L2 cache has, in 16 us on an
 H200; the host takes longer for a launch and its events, so of kernels under 30 us it mostly times the host.
+
+--mode, --dynamic and --set NAME=VALUE (of torch._inductor.config, any number of them) are for every case;
+what a case sets itself comes before them.  --untimed only checks; --alone without Triton.  --device cpu
+checks by Inductor's Triton backend for CPUs, where this package interprets the kernels after it has compiled
+them: small --scale.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import gc
 import hashlib
 import json
@@ -78,20 +86,28 @@ def difference(found: Any, exact: Any) -> float:
     return float(off / (exact[finite].norm() + 1e-30))
 
 
-def check(case: Case, compiled: Any) -> dict[str, Any]:
-    """errors: of each result beside eager mode's in the same dtypes; bits: of drawn results."""
+def check(case: Case, compiled: Any, calls: int) -> dict[str, Any]:
+    """errors: of each result beside eager mode's in the same dtypes; bits: of drawn results.  calls: how
+    often it is called; the last one counts."""
     import torch
 
-    torch.manual_seed(7)
-    found = run(case, compiled, case.inputs)
-    if case.random:
-        data = b"".join(t.detach().float().cpu().numpy().tobytes() for t in found)
-        return {"right": True, "bits": hashlib.sha256(data).hexdigest()[:16]}
-    exact_inputs = [_doubled(x) for x in case.inputs]
-    exact, eager = run(case, case.fn, exact_inputs), run(case, case.fn, case.inputs)
-    errors = [
-        (difference(f, x), difference(e, x)) for f, e, x in zip(found, eager, exact, strict=True)
-    ]
+    errors = []
+    for inputs in [*case.others, case.inputs]:
+        for _ in range(calls):
+            torch.manual_seed(7)
+            torch.compiler.cudagraph_mark_step_begin()
+            found = run(case, compiled, inputs)
+        if case.random:
+            data = b"".join(t.detach().float().cpu().numpy().tobytes() for t in found)
+            return {"right": True, "bits": hashlib.sha256(data).hexdigest()[:16]}
+        plain = case.plain or case.fn
+        exact = run(case, plain, [_doubled(x) for x in inputs])
+        eager = run(case, plain, inputs)
+        errors += [
+            (difference(f, x), difference(e, x))
+            for f, e, x in zip(found, eager, exact, strict=True)
+        ]
+        case.seeds = None  # other inputs have outputs of other shapes
     right = all(off <= EXCUSED * usual + case.tolerance + 1e-6 for off, usual in errors)
     return {"right": right, "errors": [[float(f"{x:.2e}") for x in pair] for pair in errors]}
 
@@ -212,6 +228,15 @@ def work(args: argparse.Namespace) -> None:
     import torch._inductor.config
 
     torch._inductor.config.autotune_local_cache = False  # each process tunes for itself
+    if args.device == "cpu":
+        import triton
+
+        torch._inductor.config.cpu_backend = "triton"
+        triton.backends.backends["cpu"] = triton.backends.backends[
+            "nvidia"
+        ]  # users' kernels are traced
+    given = torch._inductor.list_mode_options(args.mode) if args.mode else {}
+    given = {**given, **dict(map(_setting, args.set))}
     follow = _Refusals(args.compiler == "warploom")
     for name, make in cases(args.only, args.share, args.shares):
         if time.time() > args.until:
@@ -221,13 +246,44 @@ def work(args: argparse.Namespace) -> None:
         found: dict[str, Any] = {"case": name}
         try:
             torch._dynamo.reset()
-            case = make(Maker("cuda", args.scale))
-            compiled = torch.compile(case.fn, options=case.options)
-            found |= timed(case, compiled) if args.time else check(case, compiled)
+            case = make(Maker(args.device, args.scale))
+            options = given | (case.options or {})
+            if case.ahead:
+                compiled = ahead_of_time(case, options)
+            else:
+                compiled = torch.compile(
+                    case.fn, options=options, dynamic=args.dynamic or case.dynamic
+                )
+            calls = 3 if options.get("triton.cudagraphs") else 1  # the last one replays a graph
+            found |= timed(case, compiled) if args.time else check(case, compiled, calls)
         except Exception as error:
             found["failed"] = f"{type(error).__name__}: {str(error)[:3000]}"
         found |= {"seconds": round(time.perf_counter() - start, 2), **follow.taken()}
         print(json.dumps(found), flush=True)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; values that are no literals of Python are strings."""
+    name, _, value = text.partition("=")
+    try:
+        return name, ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name, value
+
+
+def ahead_of_time(case: Case, options: dict[str, Any]) -> Any:
+    """The function as AOTInductor compiles it, loaded again: its kernels are launched by C++."""
+    import torch
+
+    class Module(torch.nn.Module):
+        def forward(self, *inputs: Any) -> Any:
+            return case.fn(*inputs)
+
+    with torch.no_grad():
+        exported = torch.export.export(Module(), tuple(case.inputs))
+        return torch._inductor.aoti_load_package(
+            torch._inductor.aoti_compile_and_package(exported, inductor_configs=options)
+        )
 
 
 class _Refusals:
@@ -274,7 +330,7 @@ def process(
 ) -> subprocess.Popen[str]:
     """One that works on a share with a compiler, whose caches are below a folder.  threads: processes in
     which Inductor compiles kernels; 1: in its own."""
-    given = {"compiler": compiler, "only": args.only, "scale": args.scale, **how}
+    given = {"compiler": compiler, "scale": args.scale, "device": args.device, **how}
     own, here = folder / compiler, Path(__file__).resolve().parents[1]
     own.mkdir(exist_ok=True, parents=True)
     env = os.environ | {
@@ -287,6 +343,8 @@ def process(
     }
     run = ["-m", "warploom", "run"] if compiler == "warploom" else []
     words = [f"--{name}={value}" for name, value in given.items()]
+    words += [f"--only={args.only}", *(f"--set={setting}" for setting in args.set)]
+    words += [f"--mode={args.mode}"] * bool(args.mode) + ["--dynamic"] * args.dynamic
     command = [sys.executable, *run, "-m", "benchmarks.inductor", *words]
     told = (own / f"stderr-{len(list(own.glob('stderr-*')))}").open("w")
     return subprocess.Popen(
@@ -313,15 +371,17 @@ def gather(processes: Sequence[subprocess.Popen[str]], until: float) -> dict[str
 def both(args: argparse.Namespace, folder: Path, begun: float) -> dict[str, Any]:
     """What the processes of both compilers said of each case, and what one said in which Inductor compiled
     in processes of its own."""
-    until = begun + args.seconds * 0.6
+    until = begun + args.seconds * (1.0 if args.untimed else 0.6)
     checking = {
         compiler: [
             process(compiler, args, folder, share=i, shares=SHARES, until=until)
             for i in range(SHARES)
         ]
-        for compiler in ("warploom", "triton")
+        for compiler in ("warploom", *["triton"] * (args.device == "cuda" and not args.alone))
     }
     found: dict[str, Any] = {c: gather(processes, until) for c, processes in checking.items()}
+    if args.untimed:
+        return found
     for i, compiler in enumerate(checking):
         until = begun + args.seconds * (0.75 + 0.15 * i)
         times = gather([process(compiler, args, folder, time=1, until=until)], until)
@@ -340,12 +400,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="of the sizes")
     parser.add_argument("--tuner", choices=["do_bench", "inductor"], default="do_bench")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--mode", help="of torch.compile")
+    parser.add_argument("--dynamic", action="store_true", help="sizes are symbols from the start")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--untimed", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="without Triton, and untimed")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--compiler", help=argparse.SUPPRESS)
     parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--shares", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--time", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    args.untimed |= args.alone or args.device == "cpu"
     if args.compiler:
         work(args)
         return 0
@@ -364,7 +431,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:
     """Cases and kernels that are right, refused, slower."""
-    ours, theirs = found["warploom"], found["triton"]
+    ours, theirs = found["warploom"], found.get("triton", {})
+    both = ours.keys() & theirs.keys()
     kernels: dict[str, list[float]] = {}
     for name, told in ours.items():
         mine = told.get("timed", {}).get("kernels", {})
@@ -392,7 +460,7 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         "failed_with_triton": {n: t["failed"][:200] for n, t in theirs.items() if "failed" in t},
         "wrong_with_triton": [n for n, t in theirs.items() if t.get("right") is False],
         "other_bits": [
-            n for n, t in ours.items() if t.get("bits") != theirs.get(n, {}).get("bits")
+            n for n in ours if n in both and ours[n].get("bits") != theirs[n].get("bits")
         ],
         "kernels_compiled": sum(t.get("compiled", 0) for t in ours.values()),
         "kernels_refused": sum(len(t.get("refused", ())) for t in ours.values()),

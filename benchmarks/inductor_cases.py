@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -15,7 +15,9 @@ from typing import Any
 class Case:
     """fn(*inputs) gives a tensor or a tuple of them; inputs that require gradients get them, unless
     `forward_only`.  random: its result is drawn, so that eager mode has another.  options: of torch.compile.
-    tolerance: of the relative error, beside eager mode's own.  seeds: of outputs' gradients, once drawn."""
+    tolerance: of the relative error, beside eager mode's own.  seeds: of outputs' gradients, once drawn.
+    others: inputs of other sizes, which are checked too, before.  dynamic: their sizes are symbols.
+    plain: what gives the same by PyTorch's functions, where fn launches kernels.  ahead: by AOTInductor."""
 
     fn: Callable[..., Any]
     inputs: list[Any]
@@ -24,6 +26,10 @@ class Case:
     options: dict[str, Any] | None = None
     tolerance: float = 0.0
     seeds: list[Any] | None = None
+    others: list[list[Any]] = field(default_factory=list)
+    dynamic: bool | None = None
+    plain: Callable[..., Any] | None = None
+    ahead: bool = False
 
 
 class Maker:
@@ -597,3 +603,300 @@ def transformer_block(m: Maker) -> Case:
     by = c**-0.5
     weights = [m(3 * c, c, by=by), m(c, c, by=by), m(2 * hidden, c, by=by), m(c, hidden, by=by / 2)]
     return Case(block, [m(2, length, c), cos, sin, m(c), m(c), *weights])
+
+
+# ---- what else torch.compile can be asked for
+
+
+@case
+def graphs(m: Maker) -> Case:
+    """Forward and backward as CUDA graphs, with memory that they share."""
+    n = m.n(2048)
+    return Case(
+        lambda x, w: m.F.softmax(m.F.rms_norm(x, (n,), w, 1e-6), -1).cumsum(-1),
+        [m(m.n(1024), n), m(n)],
+        options={"triton.cudagraphs": True},
+        tolerance=1e-2,
+    )
+
+
+@case
+def graphs_of_drawn(m: Maker) -> Case:
+    return Case(
+        lambda x: m.F.dropout(x, 0.25) * 2,
+        [m(m.n(1024), m.n(1024))],
+        random=True,
+        options={"triton.cudagraphs": True},
+    )
+
+
+@case
+def symbolic_sizes(m: Maker) -> Case:
+    """Rows and columns, aligned and not; a view that begins anywhere; a size as a number."""
+    sizes = [(m.n(1024), m.n(2048)), (m.n(1024) + 1, m.n(2048) - 3), (3, 5)]
+
+    def fn(x: Any, y: Any) -> Any:
+        t, n = m.torch, x.shape[1]
+        return (
+            m.F.layer_norm(x.float(), (n,)) * n,
+            t.cat((x, y), 1).softmax(-1),
+            (x[1:, 1:].float() + y.t()[1:, 1:].t().float()).sum(0),
+            x.reshape(-1)[1:].float().cumsum(0),
+            x.view(-1)[::2] + 1,
+        )
+
+    drawn = [[m(*size), m(*size)] for size in sizes]
+    return Case(fn, drawn[-1], others=drawn[:-1], dynamic=True, tolerance=1e-2)
+
+
+@case
+def symbolic_product(m: Maker) -> Case:
+    sizes = [(m.n(1024), 256, 512), (m.n(1024) + 8, 264, 520), (m.n(1000) + 1, 100, 300)]
+    drawn = [[m(a, k), m(k, b)] for a, k, b in sizes]
+    return Case(
+        lambda a, b: m.F.relu(a @ b),
+        drawn[-1],
+        forward_only=True,
+        others=drawn[:-1],
+        dynamic=True,
+        options=_tuned(m),
+    )
+
+
+def _norms(name: str, **options: Any) -> None:
+    """Reductions of rows and columns and a transposed sum, with options of Inductor's."""
+
+    def make(m: Maker) -> Case:
+        n = m.n(2048)
+        by_name = {key.replace("__", "."): value for key, value in options.items()}
+
+        def fn(x: Any, y: Any, w: Any) -> Any:
+            F, h = m.F, x + y.t()
+            return F.softmax(F.rms_norm(h, (n,), w, 1e-6), -1), h.float().sum(0), h.float().var(-1)
+
+        return Case(fn, [m(n, n), m(n, n), m(n)], options=by_name, tolerance=1e-2)
+
+    CASES[name] = make
+
+
+_norms("chosen_kernels", triton__multi_kernel=1)
+_norms("looped_reductions", triton__persistent_reductions=False)
+_norms("block_pointers", triton__use_block_ptr=True)
+_norms("tiles_of_many_axes", triton__prefer_nd_tiling=True, triton__tile_reductions=True)
+_norms("descents", coordinate_descent_tuning=True)
+_norms("pointwise_tuned", max_autotune_pointwise=True)
+
+
+@case
+def combined_kernels(m: Maker) -> Case:
+    shapes = (m.n(1024), m.n(1024)), (m.n(304), 20), (m.n(512), 100)
+    return Case(
+        lambda x, y, z: (m.F.relu(x), y.sigmoid(), z.float().sum(-1), z.float().softmax(-1)),
+        [m(*shape, grad=False) for shape in shapes],
+        forward_only=True,
+        options={"combo_kernels": True},
+    )
+
+
+@case
+def descriptor_product(m: Maker) -> Case:
+    """Persistent, with descriptors of the kernel's own."""
+    n = m.n(2048)
+    return Case(
+        lambda a, b: m.F.relu(a @ b),
+        [m(n, n), m(n, n)],
+        forward_only=True,
+        options={**_tuned(m), "triton.enable_persistent_tma_matmul": True},
+    )
+
+
+@case
+def convolution_template(m: Maker) -> Case:
+    return Case(
+        lambda x, w: m.F.relu(m.F.conv2d(x, w, padding=1)),
+        [m(8, 64, m.n(64), 64), m(128, 64, 3, 3, by=0.05)],
+        forward_only=True,
+        options={**_tuned(m), "max_autotune_conv_backends": "TRITON"},
+    )
+
+
+@case
+def tuned_in_processes(m: Maker) -> Case:
+    n = m.n(1024)
+    return Case(
+        lambda a, b: a @ b,
+        [m(n, n), m(n, n)],
+        forward_only=True,
+        options={**_tuned(m), "autotune_in_subproc": True},
+    )
+
+
+@case
+def flex_decoding(m: Maker) -> Case:
+    """One query of eight heads for each head of keys."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    shape = 4, 2, m.n(4096), 64
+    return Case(
+        lambda q, k, v: flex_attention(q, k, v, enable_gqa=True),
+        [m(4, 16, 1, 64, grad=False), m(*shape, grad=False), m(*shape, grad=False)],
+        forward_only=True,
+    )
+
+
+# Kernels of users' own stand in the module, where Triton looks up what annotations name.
+
+
+def _kernels() -> Any:
+    """Kernels by the Triton that is served, made once."""
+    global tl
+    import triton
+    import triton.language
+
+    tl = triton.language
+    if not _made:
+        tuned = triton.autotune(
+            [triton.Config({"BLOCK": n}, num_warps=4) for n in (256, 1024)], key=["n"]
+        )
+        tuned_once = triton.autotune([triton.Config({}, num_warps=4)], key=["n"])
+        found = triton.heuristics({"BLOCK": lambda args: 256 if args["n"] > 1 else 16})
+        _made.update(scale=triton.jit(scale), tuned=tuned(triton.jit(scale)))
+        _made.update(found=tuned_once(found(triton.jit(scale))))
+        _made.update(copied=triton.jit(copied))
+    return _made
+
+
+tl: Any = None
+_made: dict[str, Any] = {}
+
+
+def scale(x_ptr, out_ptr, n, by, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, at < n).to(tl.float32)
+    tl.store(out_ptr + at, (x * by).to(out_ptr.dtype.element_ty), at < n)
+
+
+def copied(x, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = [tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK]
+    out.store(at, x.load(at) * 2)
+
+
+@case
+def own_kernel(m: Maker) -> Case:
+    """A user's kernels among Inductor's: one that is tuned, sizes that are numbers."""
+    import triton
+
+    kernels = _kernels()
+    n = m.n(1 << 20)
+
+    def fn(x: Any) -> Any:
+        y, z = m.F.gelu(x), m.torch.empty_like(x)
+        out = m.torch.empty_like(x)
+        size = x.numel()
+        kernels["scale"][(triton.cdiv(size, 512),)](y, z, size, 1.5, 512, num_warps=8)
+        kernels["tuned"][lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](z + 1, out, size, 0.5)
+        kernels["found"][(triton.cdiv(size, 256),)](out + 0, out, size, 1.0, num_warps=2)
+        return out * 2 + z
+
+    def plain(x: Any) -> Any:
+        z = m.F.gelu(x) * 1.5
+        return (z + 1) * 0.5 * 2 + z
+
+    return Case(
+        fn, [m(n + 8, grad=False)], True, plain=plain, others=[[m(n, grad=False)]], tolerance=1e-2
+    )
+
+
+@case
+def own_operator(m: Maker) -> Case:
+    """A kernel as an operator (`torch.library.triton_op`), with a gradient, of symbolic sizes."""
+    import triton
+    from torch.library import triton_op, wrap_triton
+
+    kernel = _kernels()["scale"]
+    t = m.torch
+
+    def launch(x: Any, by: Any) -> Any:
+        out = t.empty_like(x)
+        wrap_triton(kernel)[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), by, 256)
+        return out
+
+    launch.__annotations__ = {"x": t.Tensor, "by": float, "return": t.Tensor}
+    by_kernel = triton_op("warploom_cases::scale", launch, mutates_args={})
+    by_kernel.register_autograd(lambda ctx, g: (by_kernel(g.contiguous(), 3.0), None))
+    sizes = m.n(1024), m.n(1024) + 1
+    return Case(
+        lambda x: by_kernel(x.sin(), 3.0) + 1,
+        [m(7, sizes[0])],
+        plain=lambda x: x.sin() * 3.0 + 1,
+        others=[[m(5, sizes[1])]],
+        dynamic=True,
+        tolerance=1e-2,
+    )
+
+
+@case
+def own_descriptors(m: Maker) -> Case:
+    """A kernel that takes descriptors which the compiled function makes."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    kernel = _kernels()["copied"]
+    n = m.n(1024) // 64 * 64 or 64
+
+    def fn(x: Any) -> Any:
+        y = x + 1
+        out = m.torch.empty_like(y)
+        given = (TensorDescriptor.from_tensor(t, [64, 64]) for t in (y, out))
+        kernel[(n // 64, n // 64)](*given, BLOCK=64)
+        return out - 1
+
+    return Case(fn, [m(n, n, grad=False)], True, plain=lambda x: (x + 1) * 2 - 1, tolerance=1e-2)
+
+
+@case
+def ahead_of_time(m: Maker) -> Case:
+    """AOTInductor: cubins that C++ launches."""
+    n = m.n(2048)
+
+    def fn(x: Any, w: Any, v: Any) -> Any:
+        h = m.F.rms_norm(x, (n,), w, 1e-6)
+        return m.F.softmax(h, -1), m.F.relu(h @ v), h.float().sum(0)
+
+    inputs = [m(m.n(1024), n, grad=False), m(n, grad=False), m(n, n, grad=False, by=0.02)]
+    return Case(fn, inputs, True, tolerance=1e-2, ahead=True)
+
+
+@case
+def ahead_of_time_product(m: Maker) -> Case:
+    """The same of a product, and of a user's kernel."""
+    import triton
+
+    kernel, n = _kernels()["tuned"], m.n(1024)
+
+    def fn(x: Any, y: Any) -> Any:
+        h = m.F.relu(x @ y)
+        out = m.torch.empty_like(h)
+        kernel[lambda meta: (triton.cdiv(n * n, meta["BLOCK"]),)](h, out, n * n, 2.0)
+        return out + 1
+
+    return Case(
+        fn,
+        [m(n, n, grad=False), m(n, n, grad=False)],
+        True,
+        options={"triton.native_matmul": True},
+        plain=lambda x, y: m.F.relu(x @ y) * 2 + 1,
+        tolerance=1e-2,
+        ahead=True,
+    )
+
+
+@case
+def launched_by_cpp(m: Maker) -> Case:
+    """The same by torch.compile, forward and backward."""
+    n = m.n(2048)
+    return Case(
+        lambda x, w: m.F.softmax(m.F.rms_norm(x, (n,), w, 1e-6), -1),
+        [m(m.n(1024), n), m(n)],
+        options={"cpp_wrapper": True},
+        tolerance=1e-2,
+    )
