@@ -24,6 +24,7 @@ from corpus.choice_kernels import known_k, one_tile
 from corpus.states import chunk_state_case
 from tests.e2e import road
 from tests.e2e.corpus import judging
+from warploom.analysis.access import Accesses
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime.compiled import CompiledKernel
@@ -105,6 +106,28 @@ def test_small_programs_share_a_multiprocessor(
         assert "specialized (1 group, 2 at once)" in told
 
 
+def test_clusters_are_weighed() -> None:
+    """As other programs are: what a uniform one of few threads stores leaves through its slots, so that two
+    share a multiprocessor.  The CTAs are as many as were asked for."""
+    compiled = product(4096, 4096, 4096, (256, 128, 64), num_ctas=2)
+    (told,) = (r.because for r in compiled.schedule.reasons if "predicted" in r.because)
+    assert not compiled.schedule.specialized and "uniform (1 group, 2 at once)" in told
+    assert 2 * (compiled.plan.shared_bytes + 1024) <= 228 * 1024
+    assert compiled.plan.cluster == (2, 1, 1)
+    asked = product(4096, 4096, 4096, (256, 128, 64), num_ctas=2, num_consumer_groups=2)
+    assert asked.schedule.specialized
+
+
+def test_clusters_count_by_their_ctas() -> None:
+    """Of 66 programs of two CTAs each multiprocessor gets one CTA, of 128 two."""
+    for rows, waves in ((66, 1), (128, 2), (1024, 4)):
+        compiled = product(
+            256 * rows, 128, 4096, (256, 128, 64), num_ctas=2, kernel=wl.jit(one_tile.fn)
+        )
+        assert compiled.request.launch.waves == waves
+        assert compiled.schedule.specialized == (waves == 1)
+
+
 def windowed(grid: Any, **knobs: Any) -> tuple[CompiledKernel, Case]:
     case = windowed_case(2, 300, 64, 70)
     found: CompiledKernel = case.kernel.compile_for(*case.args, grid=grid, **case.meta, **knobs)
@@ -123,6 +146,35 @@ def test_one_group_takes_the_registers_of_half_a_multiprocessor(tmp_path: Path) 
     asked, _ = windowed((3, 2), ctas_per_sm=2)
     assert shares(asked) and not shares(windowed((256, 1), ctas_per_sm=1)[0])
     judging.judge(replace(case, knobs={"ctas_per_sm": 2}), "auto", tmp_path, orders=("late",))
+
+
+@wl.jit
+def two_results(
+    x_ptr: Any, y_ptr: Any, w_ptr: Any, p_ptr: Any, q_ptr: Any, n: Any, D: tl.constexpr
+) -> None:
+    rows, d = tl.arange(0, 64), tl.arange(0, D)
+    at = (tl.program_id(0) * 64 + rows)[:, None] * D + d[None, :]
+    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
+    p = tl.zeros((64, D), tl.float32)
+    q = tl.zeros((64, D), tl.float32)
+    for i in range(0, n, 64):
+        w = tl.load(w_ptr + (i + rows)[:, None] * D + d[None, :])
+        p = tl.dot(tl.dot(x, w.T).to(tl.bfloat16), w, p)
+        q = tl.dot(tl.dot(y, w.T).to(tl.bfloat16), w, q)
+    tl.store(p_ptr + at, p.to(tl.bfloat16))
+    tl.store(q_ptr + at, q.to(tl.bfloat16))
+
+
+def test_programs_made_to_share_are_counted() -> None:
+    """Both results leave through slots, which takes no bytes beside them."""
+    arrays = [road.array((256, 128), BF16) for _ in range(5)]
+    made = two_results.compile_for(*arrays, 256, grid=(4,), D=128, ctas_per_sm=2)
+    assert 2 * (made.plan.shared_bytes + 1024) <= 228 * 1024
+    accesses = Accesses(made.lowered.tile, SM_90A)
+    work = forms.work_of(accesses, made.schedule)
+    assert work is not None
+    need = made.schedule.tasks[0].needed or 0
+    assert forms.form_of(accesses, made.schedule, work, need, SM_90A).resident == 2
 
 
 def test_programs_that_do_not_fit_together() -> None:
@@ -315,8 +367,6 @@ def test_grids_of_another_class_share_a_variant_unless_it_matters() -> None:
 def test_more_of_anything_takes_longer() -> None:
     """The predictions are monotonous in steps, and a program that is alone pays for its latencies."""
     compiled = product(4096, 4096, 4096, (64, 128, 64), num_consumer_groups=2)
-    from warploom.analysis.access import Accesses
-
     func = compiled.lowered.tile
     accesses = Accesses(func, SM_90A)
     work = forms.work_of(accesses, compiled.schedule)

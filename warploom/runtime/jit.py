@@ -214,7 +214,7 @@ class JITFunction(KernelNames, Launched):
         target = self._targets.get(device := made.device)
         if target is None:
             return None
-        kind = kind_of_grid(sizes, target)
+        kind = kind_of_grid(sizes, target, kwargs.get("num_ctas", 1))
         usual = self._known.get((kind, (), classes))
         if usual is None:
             return None
@@ -271,7 +271,7 @@ class JITFunction(KernelNames, Launched):
             self._known.clear()
         device, target = self.device_of(call), named(taken[0][1].request.target)
         self._targets[device] = target
-        kind = kind_of_grid(sizes, target)
+        kind = kind_of_grid(sizes, target, kwargs.get("num_ctas", 1))
         for changes, kernel in taken:
             self._known[kind, changes, made.classes] = _Known(kernel, item_bytes)
 
@@ -335,7 +335,7 @@ class JITFunction(KernelNames, Launched):
     ) -> list[tuple[Changes, CompiledKernel]]:
         """The variants that a call leads to; it runs the last one."""
         decided = call.knobs.num_consumer_groups is not None
-        waves, axes = kind_of_grid(None if decided else sizes, named(target))
+        waves, axes = kind_of_grid(None if decided else sizes, named(target), call.knobs.num_ctas)
         request = Request(
             self.fn,
             call.specs,

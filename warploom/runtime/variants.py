@@ -246,12 +246,15 @@ def changed(request: Request, changes: Changes) -> Request:
 # ---- what has been compiled
 
 
-def kind_of_grid(sizes: tuple[int, int, int] | None, target: Target) -> tuple[int, int | None]:
-    """`Launch.waves` and `Launch.axes` of a grid."""
+def kind_of_grid(
+    sizes: tuple[int, int, int] | None, target: Target, ctas: Any = 1
+) -> tuple[int, int | None]:
+    """`Launch.waves` and `Launch.axes` of a grid.  ctas: of each program, as a launch gives it."""
     if sizes is None:
         return 0, None
     x, y, z = sizes
-    waves = -(-x * y * z // target.multiprocessors)
+    each = ctas if isinstance(ctas, int) else 1  # what is none is refused later
+    waves = -(-x * y * z * each // target.multiprocessors)
     return min(MANY_WAVES, waves), (x > 1) | (y > 1) << 1 | (z > 1) << 2
 
 

@@ -227,7 +227,7 @@ def _ctas_per_sm(context: Context, work: forms.Work) -> list[tuple[Schedule, int
     One group then does all of a tile; where that takes more registers than a launch of two gives (so tasks
     trade them), only overlapping iterations are known to be worth it, and dots that complete in order: under
     these nothing of their own group runs (docs/log/2026-11-23-mma-sync-beside-triton.md)."""
-    if work.walks or context.knobs.num_ctas > 1 or context.knobs.ctas_per_sm == 1:
+    if work.walks or context.knobs.ctas_per_sm == 1:
         return []
     try:
         found = _scheduled(context.sharing(2))

@@ -154,8 +154,8 @@ SplitK = tuple[str, tuple[tuple[int, tuple[tuple[int, Parts], ...]], ...]]
 class Launch:
     """What is known of the launches that a kernel is compiled for, as far as it decides on its form.
 
-    waves: programs that a multiprocessor gets, rounded up, at most MANY_WAVES; 0 where the grid is
-    not known.  short: the main loop has fewer steps than `Schedule.short` says, or as many as
+    waves: programs (of clusters CTAs) that a multiprocessor gets, rounded up, at most MANY_WAVES; 0 where
+    the grid is not known.  short: the main loop has fewer steps than `Schedule.short` says, or as many as
     `Schedule.single_trip_loop`.  split_k: how CTAs share the iterations of the main loop
     (`Schedule.split_k`).  axes: those of the grid that have more than one program, a bit each; None
     where it is not known.

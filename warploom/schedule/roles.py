@@ -76,7 +76,7 @@ class Roles:
 def is_free(context: Context) -> bool:
     """Has nobody said whether to specialize, or asked for what only tasks have?"""
     knobs = context.knobs
-    return not (knobs.ask_for_tasks or knobs.num_ctas > 1 or context.hints.for_tasks())
+    return not (knobs.ask_for_tasks or context.hints.for_tasks())
 
 
 def uniform(context: Context, why: str, loc: Loc | None, of: str) -> None:

@@ -29,13 +29,11 @@ from warploom.ir.core import Builder, Family, Func, Op, Region
 from warploom.ir.ops import control, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.passes.placed.allocate_shared import bytes_needed
+from warploom.schedule.forms import ENOUGH_THREADS
 from warploom.target import Target
 
 _MOST = 8  # places that are tried
 _STORES = (smem.shared_store, smem.shared_scatter)
-# Threads of a multiprocessor beside which a program's end may wait: scaled products of one program of 128
-# took 333 us, of two 198; plain ones of two 223, of three 232.
-ENOUGH_THREADS = 256
 
 
 def part_lifetimes(func: Func, target: Target) -> Func:
