@@ -55,15 +55,21 @@ def unit_of(
 
 
 def operand_registers(
-    dot: Op, axis: int, parts: tuple[int, int], threads: int, target: Target, chained: bool
+    dot: Op,
+    axis: int,
+    parts: tuple[int, int],
+    threads: int,
+    target: Target,
+    chained: bool,
+    multiplied: bool = False,
 ) -> int:
     """Registers a thread of a dot's left (axis 0) or right operand, where warps hold what they multiply.
 
     parts: into which its rows and columns are cut, each done by so many threads.  chained: do other dots
-    multiply its result, so that warps have whole rows?"""
+    multiply its result, so that warps have whole rows?  multiplied: as `warp_grid`."""
     *batch, m, n = shape_of(dot.result.type)
     shape = (*batch, m // parts[0], n // parts[1])
-    *shared, rows, columns = warp_grid(shape, threads // target.warp_size, chained)
+    *shared, rows, columns = warp_grid(shape, threads // target.warp_size, chained, multiplied)
     bits = prod(shape_of(dot.operands[axis].type)) * dtype_of(dot.operands[axis].type).bits
     warps = prod(shared) * (rows, columns)[axis]
     return bits // (parts[axis] * warps * 32 * target.warp_size)

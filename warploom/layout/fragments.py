@@ -21,6 +21,7 @@ from warploom.layout.atoms import doubled
 from warploom.layout.linear import Layout, Vector
 
 ROWS, COLUMNS, K_BYTES = 16, 8, 32  # of one instruction
+REPEATED = 16  # columns that several warps compute at most, where each multiplies them
 
 
 def atom(m: int, n: int) -> tuple[int, int]:
@@ -28,17 +29,20 @@ def atom(m: int, n: int) -> tuple[int, int]:
     return math.gcd(m, ROWS), math.gcd(n, COLUMNS)
 
 
-def warp_grid(shape: tuple[int, ...], warps: int, rows_first: bool) -> tuple[int, ...]:
+def warp_grid(
+    shape: tuple[int, ...], warps: int, rows_first: bool, multiplied: bool = False
+) -> tuple[int, ...]:
     """How many warps share each axis of a product, (M, N) or (batch, M, N): the batches first, which warps
     share no operand of; then, as many as there are instructions for, rows and columns, in the way in which a
     warp reads the fewest elements of both operands.  What is left of `warps` does the same work again.
 
     rows_first: as many along the rows as can be, so that a warp has whole rows, and its result is the left
-    operand of a product that follows."""
+    operand of a product that follows.  multiplied: it is one; warps share few columns not even then, as to
+    compute them again takes less than to exchange them."""
     *batch, m, n = shape
     if batch:
         each = min(warps, _two_part(batch[0]))
-        return (each, *warp_grid((m, n), warps // each, rows_first))
+        return (each, *warp_grid((m, n), warps // each, rows_first, multiplied))
     high, wide = atom(m, n)
     most_rows, most_columns = _two_part(m // high), _two_part(n // wide)
     grids = [
@@ -46,6 +50,8 @@ def warp_grid(shape: tuple[int, ...], warps: int, rows_first: bool) -> tuple[int
         for r in (1 << i for i in range(warps.bit_length()))
         if r <= most_rows
     ]
+    if multiplied and n <= REPEATED:
+        return grids[-1][0], 1
     if rows_first:
         return grids[-1]
     return min(grids, key=lambda g: (-g[0] * g[1], m // g[0] + n // g[1], -g[0]))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.matrix_units import preferred
+from warploom.analysis.matrix_units import preferred, unit_of
 from warploom.analysis.structure import structure_of
 from warploom.errors import CompileError
 from warploom.ir.analysis import backward_slice, sources
@@ -88,6 +88,11 @@ class Context:
     def executed(self, dot: Op) -> MatrixUnit:
         """The preferred one of those that the warps of a launch execute."""
         return preferred(dot, self.target, self.target.warps_together(self.knobs.num_warps))
+
+    def is_async(self, dot: Op) -> bool:
+        """Does what a dot's threads issue complete later, where nothing is cut among groups?"""
+        unit = unit_of(dot, self.target, self.target.warps_together(self.knobs.num_warps))
+        return unit is not None and unit.is_async
 
     def because(self, context: str, decision: str, reason: str, warn: bool = False) -> None:
         """Records a decision about `context`, an op's id or the name of a part, with its reason."""

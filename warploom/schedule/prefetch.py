@@ -160,12 +160,16 @@ def early_between_dots(
     def meets(o: Op) -> bool:
         return o.kind is tile.dot or o.id in elsewhere or o.stores or waits(o)
 
-    loops = (o for o in context.ops if o.kind is control.for_)
-    bodies = (o.regions[0] for o in loops if any(x.kind is tile.dot for x in o.regions[0].ops))
+    bodies = [o.regions[0] for o in context.ops if o.kind is control.for_]
+    if not any(map(context.is_async, context.dots)):  # what waits for such gains nothing
+        bodies.append(context.func.body)
     found = [
         [o for o in _early(context, body, meets) if o.id not in elsewhere]
         for body in bodies
-        if not any(o.kind in control.LOOPS for o in body.all_ops)  # their state needs the registers
+        if any(o.kind is tile.dot for o in body.ops)
+        and not any(
+            o.kind in control.LOOPS for o in body.all_ops
+        )  # their state needs the registers
     ]
     return _told_early(context, found)
 
@@ -292,11 +296,36 @@ def _words(context: Context, o: Op) -> int | None:
         if unit is None or unit.reads_shared or len(shape_of(operand.type)) != 2:
             return None
         axis, threads = user.operands.index(operand), warps * target.warp_size
-        words = operand_registers(user, axis, (1, 1), threads, target, chained=False)
-        if words > IN_PLACE:
+        multiplied = any(_multiplies(context, o, user) for o in context.dots)
+        words = operand_registers(user, axis, (1, 1), threads, target, False, multiplied)
+        if words > IN_PLACE or (_is_late(context, o) and _lies_across(context, o, user, operand)):
             return None  # a slot gives warps that share an operand whole matrices of it
         most = max(most, words)
     return most
+
+
+def _multiplies(context: Context, o: Op, other: Op) -> bool:
+    """Does a dot multiply from the left what is computed of dots, as large as another one's result?"""
+    left = o.operands[0]
+    return context.from_dot(left) and shape_of(left.type) == shape_of(other.result.type)
+
+
+def _is_late(context: Context, o: Op) -> bool:
+    """Does load o stand after a dot of its block, so that threads would ask for it when that is done?"""
+    ops = context.structure.block[o].ops
+    return any(x.kind is tile.dot for x in ops[: ops.index(o)])
+
+
+def _lies_across(context: Context, o: Op, dot: Op, operand: Value) -> bool:
+    """Is a register of a dot's operand, which has neighbours along K, several elements of what o loads that
+    lie apart in memory?"""
+    k = 1 - dot.operands.index(operand)
+    inner = rings.memory_inner(context.accesses, o)
+    return (
+        dtype_of(operand.type).bytes < 4
+        and inner is not None
+        and inner != rings.traced(context.structure, operand, o.result, k)
+    )
 
 
 def loads_through_registers(context: Context) -> dict[Op, int]:

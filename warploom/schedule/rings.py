@@ -238,10 +238,10 @@ def joined(structure: Structure, v: Value) -> tuple[Op, int, int] | None:
 
 def slot_layout(accesses: Accesses, o: Op) -> tuple[int, int]:
     """(inner axis, swizzle) of the slots that load o fills."""
-    return item_layout(accesses.structure, o.result, _memory_inner(accesses, o))
+    return item_layout(accesses.structure, o.result, memory_inner(accesses, o))
 
 
-def _memory_inner(accesses: Accesses, o: Op) -> int | None:
+def memory_inner(accesses: Accesses, o: Op) -> int | None:
     """The axis along which what load o reads is adjacent in memory; None where that is not known."""
     if o.kind is tile.load_box:
         return accesses.inner_axis(accesses.view(o), len(shape_of(o.result.type)))
@@ -292,7 +292,7 @@ def _batch_inner(shape: tuple[int, ...], inner: int | None) -> bool:
 
 def misplaced(accesses: Accesses, o: Op, parts: Parts = _uncut) -> str | None:
     """Why the dots that read load o can't read it as it lies in memory; None where they can."""
-    inner = _memory_inner(accesses, o)
+    inner = memory_inner(accesses, o)
     if _batch_inner(shape_of(o.result.type), inner):
         return "elements of its batches are adjacent in memory"
     wanted = wanted_inner(accesses.structure, o.result, parts)

@@ -71,6 +71,9 @@ class TaskLayouts:
     layout: dict[Value, Layout] = field(default_factory=dict)
     stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
     chained: bool = False  # does a dot in registers multiply what is computed there?
+    multiplied: set[tuple[int, ...]] = field(
+        default_factory=set
+    )  # shapes of what they do from the left
     given: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators, by a line
     fused: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators of fma
     loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
@@ -85,6 +88,9 @@ class TaskLayouts:
             if o.kind is tile.dot:
                 made = map(self.facts.maker, o.operands[:2])
                 self.chained |= any(x is None or x.kind is not smem.shared_load for x in made)
+                left = self.facts.maker(o.operands[0])
+                if left is None or not (left.loads or left.kind is smem.shared_load):
+                    self.multiplied.add(shape_of_tile(o.operands[0]))
             if o.kind is tile.convert_layout and _is_accumulator(o.attrs["layout"]):
                 self.given[o.attrs["layout"].shape] = o.attrs["layout"]
             if o.kind in (tile.scan, combine.scan_by):
@@ -133,7 +139,8 @@ class TaskLayouts:
         both axes as read the least."""
         if shape in self.given:
             return self.given[shape]
-        return mma_acc(shape, warp_grid(shape, self.warps, self.chained), self.warps)
+        grid = warp_grid(shape, self.warps, self.chained, shape in self.multiplied)
+        return mma_acc(shape, grid, self.warps)
 
     # ---- what rules note
 

@@ -8,8 +8,12 @@ before:  %c = dot(%a, %b, %acc)                  16x64 · 64x128
 after:   %t = dot(transpose(%b), transpose(%a), transpose(%acc))
          %c = transpose(%t)
 
-So is one whose 16-bit result a dot in registers takes as its right operand (the state of linear attention):
-a thread's part of an accumulator has neighbours along its columns, that of a right operand along its rows.
+Not where it multiplies from the left what threads hold of a dot that wgmma does in neither way: then all stay
+with that one.
+
+A dot whose 16-bit result a dot in registers takes as its right operand (the state of linear attention) is
+transposed, too: a thread's part of an accumulator has neighbours along its columns, that of a right operand
+along its rows.
 
 A loop that carries such a sum carries it transposed (`carry_transposed`): a dot that accumulates in the tile
 of the one before it needs no wait for that one.
@@ -23,7 +27,7 @@ from functools import partial
 
 from warploom.analysis.matrix_units import preferred, units_for
 from warploom.analysis.structure import Structure, structure_of
-from warploom.ir.analysis import uses
+from warploom.ir.analysis import backward_slice, sources, uses
 from warploom.ir.core import Builder, Family, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.rewrite import rewrite, substitute
@@ -40,13 +44,38 @@ def transpose_dots(func: Func, target: Target, warps: int | None) -> Func:
         return func
     found = [o for o in func.body.all_ops if o.kind is tile.dot]
     lies = _Readers(structure_of(func), target, warps) if len(found) > 1 else None
-    chosen = {
-        o.result
-        for o in found
-        if needs_transpose(o, preferred(o, target, warps), units_for(o, target)[-1])
-        or (lies and lies.transposed(o))
-    }
+    last = {o: units_for(o, target)[-1] for o in found}
+    few = [o for o in found if needs_transpose(o, preferred(o, target, warps), last[o])]
+    if len(few) < len(found) and _multiply_fragments(func, few, target, warps):
+        few = [o for o in few if not _is_whole(o, last[o])]
+    chosen = {o.result for o in found if o in few or (lies and lies.transposed(o))}
     return rewrite(func, partial(_transpose, chosen)) if chosen else func
+
+
+def _is_whole(dot: Op, last: MatrixUnit) -> bool:
+    """Do threads multiply a dot's rows by whole instructions?"""
+    return not last.is_async and tile.dot_sizes(dot)[1] % last.m == 0
+
+
+def _multiply_fragments(func: Func, few: Sequence[Op], target: Target, warps: int | None) -> bool:
+    """Is the left operand of one of the `few` made of another dot's result, which threads hold since an
+    asynchronous unit does that one in neither way?  It would read it from shared memory, behind two barriers;
+    from registers it is multiplied as it is, and so are then the others, whose results it may meet."""
+    source = sources(func.body)
+    made = {o.result: o for o in func.body.all_ops if o.kind is tile.dot}
+
+    def held(v: Value) -> bool:
+        o = made.get(v)
+        if o is None or o in few:
+            return False
+        unit = preferred(o, target, warps)
+        return unit.is_async and not unit.fills(*tile.dot_sizes(o)[1:3])
+
+    return any(
+        any(map(held, backward_slice(o.operands[:1], source, made.__contains__)))
+        for o in few
+        if _is_whole(o, units_for(o, target)[-1])
+    )
 
 
 def needs_transpose(dot: Op, unit: MatrixUnit, last: MatrixUnit) -> bool:
