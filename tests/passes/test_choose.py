@@ -282,7 +282,7 @@ func @add_one(%x: ptr<f32>, %N: i32) level=TILE {
 """
 
 
-@pytest.mark.parametrize("warps", [1, 8])
+@pytest.mark.parametrize("warps", [1, 2])
 def test_without_dots_one_task(warps: int) -> None:
     func = road.tile(ADDITION)
     x = np.arange(300, dtype=np.float32)
@@ -293,6 +293,27 @@ def test_without_dots_one_task(warps: int) -> None:
     # x is read and written: what other threads stored must be seen
     kinds = [o.kind for o in walk(steps[-1][1].body)]
     assert smem.group_sync in kinds
+
+
+@pytest.mark.parametrize(
+    ("elements", "asked", "taken"),
+    [(128, 8, 2), (1024, 8, 8), (1024, 32, 8), (512, 1, 1), (96, 4, 2)],
+)
+def test_no_more_warps_than_move_whole_vectors(elements: int, asked: int, taken: int) -> None:
+    func = road.tile(ADDITION.replace("128", str(elements)))
+    x = np.arange(2 * elements + 5, dtype=np.float32)
+    schedule, _ = road.check_equal(func, [x, len(x)], 3, Knobs(num_warps=asked))
+    assert schedule.tasks[0].warps == taken
+    assert bool(taken < asked) == any(f"{taken} warps" == r.decision for r in schedule.reasons)
+
+
+def test_what_walks_a_row_keeps_its_warps() -> None:
+    """Its loads run ahead: what is on the way is a matter of registers, not of warps alone."""
+    loop = "  %c3 = const() {value=3, dtype=i32} : i32\n  for(%p, %c3, %one32) do (%i: i32) {\n"
+    one = "  %one32 = const() {value=1, dtype=i32} : i32\n"
+    text = ADDITION.replace("  %at = mul(%p, ", f"{one}{loop}  %at = mul(%i, ")
+    func = road.tile(text.replace("  yield()\n", "    yield()\n  }\n  yield()\n"))
+    assert choose(func, Knobs(num_warps=8), SM_90A).tasks[0].warps == 8
 
 
 def test_a_request_that_cannot_be_met_warns_or_raises() -> None:

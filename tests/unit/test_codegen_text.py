@@ -58,7 +58,7 @@ def test_a_kernel_may_have_the_name_of_anything(name: str) -> None:
 
 @wl.jit
 def prints(p, out):
-    at = tl.arange(0, 48)
+    at = tl.arange(0, 24)
     x = tl.load(p + at)
     tl.device_print('100 % of "a"\nrow', x)
     tl.device_assert(tl.load(p) > 0, 'two\n"lines" of 100 %')
@@ -66,11 +66,11 @@ def prints(p, out):
 
 
 def test_texts_are_quoted_and_an_element_is_printed_once() -> None:
-    """48 elements in 4 warps: two hold them all, the others the same again, and a quarter of the lanes nothing."""
+    """24 elements in 2 warps: one holds them all, the other the same again, and a quarter of the lanes nothing."""
     c = prints.compile(signature=("*i32:16", "*i32:16"), debug=True)
     assert c.resources.registers > 0
     (line,) = (x.strip() for x in c.cuda.splitlines() if "100 %% of" in x)
-    test = re.escape("if ((warp & 2) == 0 && at0 < 48) printf(")
+    test = re.escape("if ((warp & 1) == 0 && at0 < 24) printf(")
     assert re.match(test, line) and r'100 %% of \"a\"\nrowx[%d]: %d\n"' in line
     assert r"two\n\"lines\" of 100 %%\n" in c.cuda
 

@@ -50,7 +50,7 @@ def test_what_a_compiled_kernel_holds(folder: Path) -> None:
     assert ".entry" in kernel.ptx
     assert {"TILE", "WARP", "PLACED"} <= set(kernel.ir) and not kernel.schedule.specialized
     assert kernel.resources.registers > 0 and kernel.resources.problems() == ()
-    assert kernel.resources.threads == kernel.plan.threads == 128
+    assert kernel.resources.threads == kernel.plan.threads == 64  # of 16 bytes each
     assert kernel.signature == tuple(SIGNATURE) and kernel.constexprs == {"BLOCK": 256}
     assert [p.code for p in kernel.plan.params if isinstance(p, ScalarParam)] == list("QQif")
     assert "class Scale(Script):" in kernel.eject()

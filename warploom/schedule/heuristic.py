@@ -51,7 +51,13 @@ from warploom.schedule.resources import Headroom
 from warploom.schedule.spare_slots import with_spare_slots
 from warploom.schedule.stores import Stores
 from warploom.schedule.streams import with_streams
-from warploom.schedule.tasks import check_dot_types, check_limits, plan_tasks, with_stores
+from warploom.schedule.tasks import (
+    check_dot_types,
+    check_limits,
+    plan_tasks,
+    with_fewer_warps,
+    with_stores,
+)
 from warploom.target import Target
 
 # Slots of the rings that a step with transpose warps waits for, before more staging: with two, a step lasts
@@ -80,6 +86,8 @@ def choose(
     knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
     """
     context = Context(func, knobs, target, headroom or Headroom())
+    check_limits(context)
+    context = with_fewer_warps(context)
     launch = launch or Launch()
     schedule = without_idle_slots(context, _with_room(context, launch))
     schedule = with_spare_slots(context, _less_crowded(context, schedule), launch)
@@ -256,7 +264,6 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     """A schedule, and the registers that a thread of a consumer needs.
 
     plainly: a uniform one, whatever could be had."""
-    check_limits(context)
     if not context.dots:
         return _plain(context), 0
     for o in context.dots:

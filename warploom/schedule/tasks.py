@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from warploom.errors import CompileError
 from warploom.ir.core import Op
-from warploom.ir.types import dtype_of, shape_of
+from warploom.ir.ops import control
+from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
 from warploom.schedule.model import TaskPlan
@@ -24,6 +25,35 @@ _WORKS = {
     "holds": "brings boxes through its registers",
     "loads": "loads tiles by pointers",
 }
+
+# Bytes that an instruction of a thread moves at most (PTX ISA, "ld": vectors of 16 bytes).
+_VECTOR = 16
+# With fewer warps a program, a multiprocessor is out of CTAs (32) before it is out of threads.
+_LEAST_WARPS = 2
+
+
+def with_fewer_warps(context: Context) -> Context:
+    """The same with no more warps than load and store by the widest instructions, where a program multiplies
+    nothing and has no loop.
+
+    Such a program lives for one round of loads: what its warps have on their way together is what its
+    multiprocessor has.  512 elements of two bytes by eight warps take 26 to 39 us where four or two take 22
+    (docs/log/2026-11-29-short-programs.md)."""
+    loops = any(o.kind in control.LOOPS for o in context.ops)
+    moved = [o.result if o.results else o.operands[1] for o in context.ops if o.accesses]
+    sizes = [v.type.size * dtype_of(v.type).bytes for v in moved if isinstance(v.type, Tile)]
+    if context.dots or loops or not sizes:
+        return context
+    asked = warps = context.knobs.num_warps
+    while warps >= 2 * _LEAST_WARPS and max(sizes) < _VECTOR * context.target.warp_size * warps:
+        warps //= 2
+    if warps == asked:
+        return context
+    other = context.afresh()
+    other.knobs = replace(context.knobs, num_warps=warps)
+    why = f"{max(sizes)} bytes are less than {_VECTOR} a thread of {asked} warps, and nothing is loaded later"
+    other.because("kernel", f"{warps} warps", why)
+    return other
 
 
 def plan_tasks(
