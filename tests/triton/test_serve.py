@@ -51,6 +51,7 @@ def strange(x_ptr, out_ptr, n, BLOCK: tl.constexpr, FACTOR: tl.constexpr = 2 * H
 import importlib.metadata
 assert importlib.metadata.version("triton") == triton.__version__
 assert importlib.metadata.version("tilus") == tilus.__version__
+assert libdevice.rsqrt.__module__.startswith("triton.language") and warploom is sys.modules["warploom"]
 assert libdevice is again and tl.core.constexpr is tl.constexpr and isinstance(doubled, JITFunction)
 assert triton.__name__ == "warploom.triton" and tilus.__name__ == "warploom.tilus"
 x = np.arange(100, dtype=np.float32)

@@ -10,6 +10,7 @@ A finder before all others answers for both names and what is below them: `trito
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -43,7 +44,8 @@ class Served(MetaPathFinder, Loader):
         root, dot, rest = name.partition(".")
         own = f"{SERVED[root]}{dot}{rest}"
         try:
-            sys.modules[name] = importlib.import_module(own)
+            sys.modules[name] = found = importlib.import_module(own)
+            _named(found, name)
         except ModuleNotFoundError as error:
             if error.name != own:
                 raise
@@ -56,6 +58,17 @@ class Served(MetaPathFinder, Loader):
         """Who asks which version is installed (`importlib.metadata.version`) is told of the one served."""
         if context.name in SERVED:
             yield Release(context.name)
+
+
+def _named(module: ModuleType, name: str) -> None:
+    """Says of the language's functions that they are of the served module.  PyTorch writes a user's kernel to
+    a file of its own, and imports what is Triton's by that."""
+    if not name.startswith("triton.language"):
+        return
+    for key, value in vars(module).items():
+        of_language = hasattr(value, "__warploom_builtin__") and value.__name__ == key
+        if of_language and value.__module__.startswith("warploom"):
+            value.__module__ = name
 
 
 class Release(Distribution):
@@ -86,11 +99,14 @@ def serve() -> None:
             )
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
+    # PyTorch writes annotations of a user's kernel by module and name, and imports only triton there.
+    vars(builtins)["warploom"] = sys.modules["warploom"]
 
 
 def stop() -> None:
     """Give the names back: who imports them now gets what is installed."""
     if _FINDER in sys.meta_path:
         sys.meta_path.remove(_FINDER)
+        vars(builtins).pop("warploom", None)
     for name in [m for m in sys.modules if m.partition(".")[0] in SERVED]:
         del sys.modules[name]
