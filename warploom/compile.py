@@ -89,6 +89,7 @@ def lower(
     structured: bool = True,
     overlap: bool = False,
     foreign: bool = False,
+    in_order: bool = False,
     headroom: Headroom | None = None,
     launch: Launch | None = None,
 ) -> Lowered:
@@ -97,12 +98,15 @@ def lower(
     schedule: one to apply instead of choosing (refused where it was made for another TILE text).
     structured: False leaves every access by pointers (the variant for launches that break what
     recover_boxes assumes).  overlap: True where pointer arguments may overlap: every access keeps
-    the program's order.  foreign: True where others launch the kernel, with all arguments in order,
-    and take no other variant.  headroom: registers to leave free beyond the estimate.  launch: what
-    is known of the launches.  Raises CompileError for the user's mistakes and unmeetable requests.
+    the program's order; in_order: stores do.  foreign: True where others launch the kernel, with all
+    arguments in order, and take no other variant.  headroom: registers to leave free beyond the
+    estimate.  launch: what is known of the launches.  Raises CompileError for the user's mistakes
+    and unmeetable requests.
     """
     if overlap:
         func = func.with_(attrs={**func.attrs, "overlap": True})
+    if in_order:
+        func = func.with_(attrs={**func.attrs, "in_order": True})
     if foreign:
         func = func.with_(attrs={**func.attrs, "foreign": True})
     if target.name != DEFAULT.name:

@@ -252,3 +252,75 @@ def test_groups_wait_for_what_others_store() -> None:
         compiled.simulate(a, b, out, 3, 128, grid=(1,), order=order)
         assert np.array_equal(out.astype(np.float32), want.astype(np.float32))
     assert compiled.check().ok
+
+
+@wl.jit
+def two_arrays(x_ptr, one_ptr, other_ptr, n, KIND: tl.constexpr, N: tl.constexpr):
+    one = tl.make_tensor_descriptor(one_ptr, [N, N], [N, 1], [N, N])
+    other = tl.make_tensor_descriptor(other_ptr, [N, N], [N, 1], [N, N])
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    y = tl.dot(x, x).to(tl.bfloat16)
+    if KIND == "by TMA":
+        one.store([0, 0], y)
+        other.store([0, 0], y + 1)
+    elif KIND == "by TMA and by threads":
+        one.store([0, 0], y)
+        tl.store(other_ptr + at, x)
+    elif KIND == "by threads":
+        tl.store(one_ptr + at, x)
+        tl.store(other_ptr + at.trans(), x + 1)
+    elif KIND == "again and again":
+        for t in range(n):
+            tl.store(one_ptr + at, x + t)
+            tl.store(other_ptr + at.trans(), x + t)
+    elif KIND == "with atomics":
+        tl.store(one_ptr + at, x)
+        tl.atomic_add(other_ptr + at.trans(), x)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    "kind",
+    ["by TMA", "by TMA and by threads", "by threads", "again and again", "with atomics"],
+)
+def test_stores_to_arrays_that_overlap_keep_their_order(kind: str) -> None:
+    """In a variant that launches with such arrays take, also where neither is loaded from."""
+    x = np.random.default_rng(0).integers(-2, 3, (64, 64)).astype(ml_dtypes.bfloat16)
+    meta = {"KIND": kind, "N": 64, "num_warps": 4}
+    apart = two_arrays.compile_for(x, x.copy(), x.copy(), 3, grid=(1,), **meta)
+    assert apart.plan.stored == ((1, 2),)
+    assert ("tma_store" in apart.cuda) == ("TMA" in kind)
+    want, out = (np.zeros((96, 64), ml_dtypes.bfloat16) for _ in range(2))
+    two_arrays[(1,)](x, want[:64], want[32:], 3, **meta)
+    compiled = two_arrays.compile_for(x, out[:64], out[32:], 3, grid=(1,), **meta)
+    assert "tma_store" not in compiled.cuda
+    assert "__syncthreads()" in compiled.cuda.split("__global__")[1]
+    for order in ("late", "early", "reverse"):
+        out[:] = 0
+        compiled.simulate(x, out[:64], out[32:], 3, grid=(1,), order=order)
+        assert np.array_equal(out.astype(np.float32), want.astype(np.float32))
+
+
+@wl.jit
+def stored_then_added(x_ptr, out_ptr, ADDS_FIRST: tl.constexpr, N: tl.constexpr):
+    """Where an element is stored and where it is added to are two threads'."""
+    rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + rows * N + columns)
+    if ADDS_FIRST:
+        tl.atomic_add(out_ptr + rows + columns * N, x)
+    tl.store(out_ptr + rows * N + columns, x)
+    if not ADDS_FIRST:
+        tl.atomic_add(out_ptr + rows + columns * N, x)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("adds_first", [False, True])
+def test_a_barrier_parts_stores_and_atomics(adds_first: bool) -> None:
+    x, out = (np.zeros((64, 64), np.float32) for _ in range(2))
+    meta = {"ADDS_FIRST": adds_first, "N": 64, "num_warps": 4}
+    compiled = stored_then_added.compile_for(x, out, grid=(1,), **meta)
+    *before, after = compiled.cuda.split("__global__")[1].split("__syncthreads()")
+    first, then = ("red_add", "store_global") if adds_first else ("store_global", "red_add")
+    assert first in before[-1] and first not in after
+    assert then in after and not any(then in part for part in before)

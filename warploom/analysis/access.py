@@ -23,7 +23,7 @@ from warploom.ir import engines
 from warploom.ir.analysis import moved, passed_on, sources
 from warploom.ir.core import Effect, Family, Func, Op, Value
 from warploom.ir.ops import arith, control, task, tile
-from warploom.ir.types import DType, Pointer, pointee_of
+from warploom.ir.types import DType, Pointer, Scalar, pointee_of
 from warploom.layout.shared import Geometry, swizzle_for
 from warploom.target import Target
 
@@ -213,7 +213,7 @@ class Accesses:
     def reached(self) -> list[tuple[Op, int | None]]:
         """The accesses, each with the base of its memory; all with None where they may overlap."""
         bases = [self.base_of(o) for o in self.memory_ops]
-        if None in bases or self.func.attrs.get("overlap"):
+        if None in bases or self.keeps_order:
             bases = [None] * len(bases)
         return list(zip(self.memory_ops, bases, strict=True))
 
@@ -268,6 +268,8 @@ class Accesses:
     def rewrites(self, o: Op) -> bool:
         """May the place that a store writes be written again, by another iteration or another op?
         Asynchronous stores keep no order among themselves."""
+        if self.keeps_order:
+            return True
         offsets = o.operands[2:] if o.kind is tile.store_box else o.operands[:1]
         for loop in self.structure.enclosing(o):
             if self._places.repeats(loop) and not self._places.varies(offsets, loop):
@@ -280,18 +282,29 @@ class Accesses:
             self.base(x.operands[0]) in (base, None) and not self.apart(o, x) for x in others
         )
 
+    @property
+    def keeps_order(self) -> bool:
+        """Do all stores keep the program's order, because in this variant any two may meet?
+
+        func.attrs["overlap"] says it of all accesses, func.attrs["in_order"] of stores."""
+        return bool(self.func.attrs.get("overlap") or self.func.attrs.get("in_order"))
+
     @cached_property
     def _places(self) -> StorePlaces:
         return StorePlaces(self.structure, self.facts)
 
     def meets_itself(self, o: Op) -> bool:
         """May an iteration of a loop store to some, and not all, of the places of another one?"""
-        return self._places.spacing(o) is None
+        return not self._holds(self._places.spacing(o))
 
     def apart(self, x: Op, y: Op) -> bool:
         """Do two store_boxes of one view write boxes that lie a constant distance apart on some axis, in
         whatever iterations?"""
-        return self._places.beside(x, y) is not None
+        return self._holds(self._places.beside(x, y))
+
+    def _holds(self, needs: Needs | None) -> bool:
+        """Are stores apart that need so much for it?  In this variant launches have what others lack."""
+        return needs is not None and not (needs and self.keeps_order)
 
     def spacing(self, o: Op) -> Needs:
         """What has to hold for `meets_itself` and `apart` to say what they say of a store."""
@@ -308,6 +321,12 @@ def _touches(o: Op) -> bool:
 def writes_memory(o: Op) -> bool:
     """Does an op write global memory, perhaps after it has read it?"""
     return o.accesses and Effect.WRITE in o.kind.effect
+
+
+def is_on_numbers(o: Op) -> bool:
+    """Is o an access to memory with no tile among operands and results?"""
+    values = (*o.operands, *o.results)
+    return o.accesses and all(isinstance(v.type, Scalar | Pointer) for v in values)
 
 
 def orders_memory(o: Op) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import takewhile
 
-from warploom.analysis.access import Accesses, only_reads
+from warploom.analysis.access import Accesses, is_on_numbers, only_reads, writes_memory
 from warploom.ir.core import Op
 from warploom.ir.ops import tile
 from warploom.ir.types import Tile
@@ -38,20 +38,22 @@ def ordered(accesses: Accesses) -> set[Op]:
 
 
 def overwriting(accesses: Accesses) -> set[Op]:
-    """Stores to what an earlier store, or one in the same loop, may have written, and those whose places
-    in two iterations meet: other threads may have done that."""
-    overlap = accesses.func.attrs.get("overlap")
-    stores = [(o, accesses.base(o.operands[0])) for o in accesses.memory_ops if o.stores]
+    """Stores and atomics that write what an earlier one, or one in the same loop, may have written, and
+    stores whose places in two iterations meet: other threads may have done that.  Atomics among themselves
+    need no order, and one thread does all those on numbers."""
+    writes = [(o, accesses.base_of(o)) for o in accesses.memory_ops if writes_memory(o)]
     found = {
         o
-        for i, (o, base) in enumerate(stores)
-        for j, (x, other) in enumerate(stores)
+        for i, (o, base) in enumerate(writes)
+        for j, (x, other) in enumerate(writes)
         if x is not o
-        and (overlap or None in (base, other) or base == other)
+        and (o.stores or x.stores)
+        and (accesses.keeps_order or None in (base, other) or base == other)
         and (j < i or {*accesses.structure.loops(o)} & {*accesses.structure.loops(x)})
+        and not (is_on_numbers(o) and is_on_numbers(x))
         and not accesses.apart(o, x)
     }
-    return found | {o for o, _ in stores if accesses.meets_itself(o)}
+    return found | {o for o, _ in writes if o.stores and accesses.meets_itself(o)}
 
 
 def announcing(accesses: Accesses) -> set[Op]:

@@ -20,11 +20,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warploom.analysis.access import Accesses
+from warploom.analysis.access import Accesses, is_on_numbers
 from warploom.analysis.structure import Structure
 from warploom.ir.core import Op
 from warploom.ir.ops import tile
-from warploom.ir.types import Pointer, Scalar
 
 NUMBER_DEPTH = 2  # so that handing one on doesn't wait for whoever still works with the one before
 SLOT_BYTES = 128  # of a number in shared memory (Shared.slot_bytes)
@@ -96,9 +95,3 @@ class Numbers:
     def given(self) -> list[Op]:
         """Those of them whose results others need."""
         return [o for o in self.ops if self.gives(o)]
-
-
-def is_on_numbers(o: Op) -> bool:
-    """Is o an access to memory with no tile among operands and results?"""
-    values = (*o.operands, *o.results)
-    return o.accesses and all(isinstance(v.type, Scalar | Pointer) for v in values)

@@ -80,16 +80,17 @@ class LaunchPlan:
     """Everything a launch needs beside the cubin.
 
     cluster: CTAs of one program along each axis; the grid counts programs.  shared_bytes: dynamic shared
-    memory.  disjoint: pairs of arguments whose bytes must not overlap.  nonnegative, positive: arguments that
-    must be so.  spaced: arguments whose product, or its negative, has to be so large.  A launch that breaks
-    one of these takes another variant.  in_place: pairs of disjoint that
-    may be one array: there is a variant for these, whose pairs one_array has.  grid: an explicit kernel's
-    grid in CTAs, as Python text over `a`.  workspaces: its last arguments.  programs: before these come the
-    sizes of the grid of programs, of which `grid` makes CTAs.  short: (steps of the main loop as Python text,
-    n): a launch of fewer than n takes another variant, too, as does one of a grid with other waves, where
-    by_waves, or with programs along other axes, where by_axes.  split_k: (the same text, rows of
-    `Schedule.split_k`): how CTAs share the steps in launches whose grid, or last wave, is short.  pdl: the
-    launch need not wait for the kernel before it, as the kernel itself does (programmatic dependent launch).
+    memory.  disjoint: pairs of arguments whose bytes must not overlap; stored: those pairs of which both
+    are stored to.  nonnegative, positive: arguments that must be so.  spaced: arguments whose product, or
+    its negative, has to be so large.  A launch that breaks one of these takes another variant.  in_place:
+    pairs of disjoint that may be one array: there is a variant for these, whose pairs one_array has.  grid:
+    an explicit kernel's grid in CTAs, as Python text over `a`.  workspaces: its last arguments.  programs:
+    before these come the sizes of the grid of programs, of which `grid` makes CTAs.  short: (steps of the
+    main loop as Python text, n): a launch of fewer than n takes another variant, too, as does one of a grid
+    with other waves, where by_waves, or with programs along other axes, where by_axes.  split_k: (the same
+    text, rows of `Schedule.split_k`): how CTAs share the steps in launches whose grid, or last wave, is
+    short.  pdl: the launch need not wait for the kernel before it, as the kernel itself does (programmatic
+    dependent launch).
     rings: do loads run ahead through shared memory?
     """
 
@@ -99,6 +100,7 @@ class LaunchPlan:
     params: tuple[Param, ...]
     cluster: tuple[int, int, int] = (1, 1, 1)
     disjoint: tuple[tuple[int, int], ...] = ()
+    stored: tuple[tuple[int, int], ...] = ()
     nonnegative: tuple[int, ...] = ()
     positive: tuple[int, ...] = ()
     spaced: Spaced = ()

@@ -45,6 +45,7 @@ class Request:
     specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
     structured: False where a launch breaks what TMA or an early load would assume.
     overlap: True where arguments overlap in memory, so that every access keeps the program's order.
+    in_order: True where stores may meet that are taken to keep apart, so that all keep it.
     one_array: pairs of parameters, by their numbers, that are one array.
     foreign: True where others launch the kernel: its parameters are its arguments in order, used or not, and
     no launch needs another variant.
@@ -59,6 +60,7 @@ class Request:
     target: str = DEFAULT.name
     structured: bool = True
     overlap: bool = False
+    in_order: bool = False
     schedule: Schedule | None = None
     headroom: Headroom = field(default_factory=Headroom)
     launch: Launch = field(default_factory=Launch)
@@ -112,6 +114,7 @@ class Request:
             self.target,
             self.structured,
             self.overlap,
+            self.in_order,
             self.one_array,
             self.foreign,
             None if self.schedule is None else self.schedule.to_json(),
@@ -196,6 +199,7 @@ class Request:
             structured=self.structured,
             overlap=self.overlap,
             foreign=self.foreign,
+            in_order=self.in_order,
             headroom=headroom,
             launch=self.launch,
         )

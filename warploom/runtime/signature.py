@@ -92,6 +92,7 @@ def plan_of(
         params=tuple(_param(p, last) for p in emitted.params),
         cluster=cluster_of(placed),
         disjoint=tuple(placed.attrs.get("disjoint", ())),
+        stored=tuple(placed.attrs.get("stored", ())),
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
         positive=tuple(placed.attrs.get("positive", ())),
         spaced=tuple(placed.attrs.get("spaced", ())),

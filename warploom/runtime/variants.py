@@ -91,9 +91,12 @@ def _overlap(kernel: Kernel, arguments: Arguments) -> tuple[int, int] | None:
     return first_overlap(kernel.plan.disjoint, arguments.bytes_of)
 
 
-def _meets_itself(kernel: Kernel, arguments: Arguments) -> bool:
-    """Iterations of a loop store to common places."""
-    return too_close(kernel.plan.spaced, arguments.values) is not None
+def _stores_meet(kernel: Kernel, arguments: Arguments) -> bool:
+    """Two stores, or iterations of a loop, store to common places."""
+    plan = kernel.plan
+    if first_overlap(plan.stored, arguments.bytes_of) is not None:
+        return True
+    return too_close(plan.spaced, arguments.values) is not None
 
 
 def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
@@ -126,9 +129,13 @@ def for_one_array(pairs: Pairs) -> Change:
     return lambda request: replace(request, one_array=pairs, schedule=None)
 
 
+def for_order(request: Request) -> Request:
+    """The variant for stores that meet: they keep the program's order."""
+    return replace(request, in_order=True, schedule=None)
+
+
 def for_overlap(request: Request) -> Request:
-    """The variant for arguments that overlap, or steps that store to common places: uniform, no access passes
-    a store of the program."""
+    """The variant for arguments that overlap: uniform, no load passes a store of the program."""
     return replace(request, knobs=request.knobs.uniform(), overlap=True, schedule=None)
 
 
@@ -168,8 +175,8 @@ RULES = (
     Rule(_are_two, lambda _: for_one_array(())),
     Rule(_is_short, lambda _: for_short),
     Rule(_is_less, lambda _: for_less),
+    Rule(_stores_meet, lambda _: for_order),
     Rule(_one_array, for_one_array),
-    Rule(_meets_itself, lambda _: for_overlap),
     OVERLAP,
     Rule(_is_empty, lambda _: for_empty),
     Rule(_splits_k, for_split_k),
@@ -217,7 +224,7 @@ class Accepted(Generic[K]):
     def of(found: Sequence[tuple[Changes, K]], arguments: Arguments) -> Accepted[K] | None:
         """Of what `variants_for` gave; None where that is for arguments that overlap, or are one array."""
         changes, kernel = found[-1]
-        if kernel.plan.one_array or for_overlap in changes:
+        if kernel.plan.one_array or not {for_overlap, for_order}.isdisjoint(changes):
             return None
         disjoint = {pair for _, kernel in found for pair in kernel.plan.disjoint}
         spans: dict[int, tuple[int, int] | None] = {}

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from warploom.analysis.scalars import Numbers, is_on_numbers
+from warploom.analysis.access import is_on_numbers
+from warploom.analysis.scalars import Numbers
 from warploom.analysis.structure import Demand
 from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import must_run

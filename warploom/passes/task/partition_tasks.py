@@ -12,8 +12,10 @@ What goes through transpose warps is read from what they forward:
 
 A yield belongs to the tasks of the op around it.  The pairs of pointer parameters (stored, loaded) that
 the schedule takes to be disjoint, because a load runs ahead of a store, go to func.attrs["disjoint"];
-a launch compares their byte ranges.  What parameters have to be for iterations not to store to common places
-goes to func.attrs["spaced"].  func.attrs["warps"] is the number of warps of a consumer replica.
+a launch compares their byte ranges.  So it does with pairs of which both are stored to, and which
+func.attrs["stored"] has as well.  What parameters have to be for iterations not to
+store to common places goes to func.attrs["spaced"].  func.attrs["warps"] is the number of warps of a
+consumer replica.
 """
 
 from __future__ import annotations
@@ -56,6 +58,9 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
         "warps": schedule.tasks[0].warps,
         "disjoint": disjoint_pairs(func, schedule, target),
     }
+    if stored := stored_pairs(func, target):
+        attrs["stored"] = stored
+        attrs["disjoint"] = tuple(sorted({*attrs["disjoint"], *stored}))
     if spaced := spaced_parameters(func, target):
         attrs["spaced"] = spaced
     return func.with_(body=region(func.body, names), level=Level.TASK, attrs=attrs)
@@ -126,9 +131,23 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
     return tuple(sorted(pairs | set(func.attrs.get("reordered", ()))))
 
 
+def stored_pairs(func: Func, target: Target) -> tuple[tuple[int, int], ...]:
+    """Pairs of parameters that are taken to be disjoint because both are stored to, and stores of two keep no
+    order.  Atomics among themselves need none."""
+    accesses = Accesses(func, target)
+    if accesses.keeps_order:
+        return ()
+    written = {base for base in accesses.written() if base is not None}
+    plain = {accesses.base_of(o) for o in accesses.memory_ops if o.stores}
+    pairs = ((i, j) for i in written for j in written if i < j and not plain.isdisjoint({i, j}))
+    return tuple(sorted(p for p in pairs if max(p) < accesses.first_workspace))
+
+
 def spaced_parameters(func: Func, target: Target) -> tuple[Need, ...]:
     """What has to hold of parameters for no iterations of loops to store to common places, where that is all
-    that it takes.  Where arguments overlap all accesses keep their order anyway."""
+    that it takes."""
     accesses = Accesses(func, target)
-    stores = [] if func.attrs.get("overlap") else [o for o in accesses.memory_ops if o.stores]
+    if accesses.keeps_order:
+        return ()
+    stores = [o for o in accesses.memory_ops if o.stores]
     return tuple(sorted({need for o in stores for need in accesses.spacing(o)}))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warploom.analysis.scalars import is_on_numbers
+from warploom.analysis.access import is_on_numbers
 from warploom.ir import build
 from warploom.ir.analysis import first_meeting
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk

@@ -28,7 +28,7 @@ task of several warps reads (`atomic-result`), where none has made them agree (a
 
 from __future__ import annotations
 
-from warploom.analysis.scalars import is_on_numbers
+from warploom.analysis.access import is_on_numbers
 from warploom.errors import CompileError
 from warploom.ir.analysis import first_meeting
 from warploom.ir.core import Builder, Func, Op, Region, Value
