@@ -10,7 +10,9 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from warploom.analysis.access import Accesses
 from warploom.errors import LaunchError
+from warploom.sim.report import Race
 
 
 @wl.jit
@@ -324,3 +326,21 @@ def test_a_barrier_parts_stores_and_atomics(adds_first: bool) -> None:
     first, then = ("red_add", "store_global") if adds_first else ("store_global", "red_add")
     assert first in before[-1] and first not in after
     assert then in after and not any(then in part for part in before)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("place, is_found", [("t & 1", True), ("t + i", True), ("t * step", False)])
+def test_stores_by_tma_that_meet_are_seen(
+    place: str, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the simulator in any order of events, and by the check where they meet for sure."""
+    monkeypatch.setattr(Accesses, "rewrites", lambda *_: False)
+    monkeypatch.setattr(Accesses, "spacing", lambda *_: frozenset())
+    x, out = np.zeros((64, 64), ml_dtypes.bfloat16), np.zeros((512, 128), ml_dtypes.bfloat16)
+    compiled = placed.compile_for(x, out, 4, 16, grid=(1,), PLACE=place, N=64, num_warps=4)
+    assert "tma_store" in compiled.cuda
+    with pytest.raises(Race, match="stores in no order with it"):
+        compiled.simulate(x, out, 4, 16, grid=(1,))
+    report = compiled.check()
+    assert ("may be overwritten by" in str(report)) == is_found
+    assert is_found or "step ≥ " in str(report)

@@ -180,3 +180,52 @@ def test_a_script_that_leaves_the_barrier_out_is_refused() -> None:
         Shifted(False)(x, y, z)
     (failure,) = Shifted(False).check(x, y, z).failures
     assert "touch one word by different threads: element 32 of y_ptr" in str(failure.error)
+
+
+class Overwritten(wl.Script):
+    """A box by TMA, then another one to the same place: by TMA, or by the threads."""
+
+    def __init__(self, by_threads: bool, only_read: bool) -> None:
+        super().__init__()
+        self.by_threads, self.only_read = by_threads, only_read
+
+    def __call__(self, y_ptr: ~float32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 4
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[32, 32])
+        s = self.shared_tensor(dtype=float32, shape=[2, 32, 32])
+        one = self.register_tensor(dtype=float32, shape=[32, 32], init=1.0)
+        two = self.register_tensor(dtype=float32, shape=[32, 32], init=2.0)
+        self.store_shared(s[0], one)
+        self.store_shared(s[1], two)
+        self.fence.proxy_async()
+        self.sync()
+        with self.single_thread():
+            self.tma.shared_to_global(s[0], g_y, [0, 0])
+            self.tma.commit_group()
+            self.tma.wait_group(0, read=self.only_read)
+        self.sync()
+        if self.by_threads:
+            self.store_global(g_y, two, offsets=[0, 0])
+        else:
+            with self.single_thread():
+                self.tma.shared_to_global(s[1], g_y, [0, 0])
+                self.tma.commit_group()
+                self.tma.wait_group(0, read=False)
+
+
+@pytest.mark.parametrize("only_read", [False, True])
+@pytest.mark.parametrize("by_threads", [False, True])
+def test_a_later_store_waits_for_what_tma_writes(by_threads: bool, only_read: bool) -> None:
+    """That the copy has read shared memory says nothing of global memory."""
+    script, y = Overwritten(by_threads, only_read), np.zeros((32, 32), np.float32)
+    if not only_read:
+        assert script.check(y).ok
+        script(y)
+        assert (y == 2).all()
+        return
+    report = script.check(y)
+    assert report.verdict is Verdict.BROKEN
+    assert "may be overwritten by" in str(report)
+    with pytest.raises(Race, match="stores in no order with it"):
+        script.simulate(y)

@@ -23,7 +23,7 @@ from warploom.check.global_accesses import Access, collect
 from warploom.check.inequalities import Facts
 from warploom.check.own_threads import same_threads, unparted
 from warploom.check.places import Common, Unknown
-from warploom.check.proxies import crossings
+from warploom.check.proxies import crossings, overwritten
 from warploom.check.report import Unproved
 from warploom.check.runs import Case
 from warploom.check.terms import LAUNCH, ONE, Atom, atoms_of, show
@@ -117,6 +117,7 @@ class _Checker:
         self.unparted, self.threads = unparted(func), Threads(func)
         self.of_replicas = unparted(func, by_task=True)
         self._said: set[object] = set()
+        self._held: list[Condition] = []
         self._trace: Trace | Unknown | None = None
 
     def run(self) -> None:
@@ -139,6 +140,10 @@ class _Checker:
                 self._broken(race)
             else:
                 self._open(access, reason)
+        for access, met, race in overwritten(self.found, alike):
+            self._note(met, access)
+            if race is not None:
+                self._broken(race)
 
     # ---- one pair; a is a plain store, or an atomic where b is a load
 
@@ -147,7 +152,7 @@ class _Checker:
         if (a.op, b.op) in self.settled:
             return
         self.report.asked |= {a.op, b.op}
-        self._held: list[Condition] = []
+        self._held = []
         together = a.agent.phase == b.agent.phase
         numbers = [*self.programs, *self.ctas]
         if together and a.agent == b.agent and a.agent.replicas > 1:

@@ -4,14 +4,18 @@ An access by TMA after an ordinary store of the same words needs a `fence.proxy.
 threads that stored (PTX ISA, "Async proxy" and "membar/fence": different proxies see each other's accesses
 by a proxy fence).  After a TMA store its completion is one (cp.async.bulk: "followed by an implicit
 generic-async proxy fence"): who waits for the group without `.read` sees what it wrote.
+
+Nor do TMA stores keep an order with later stores of their program, those of TMA among them: where no such
+wait stands between two that write different values to one word for sure, the earlier one may come last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 from warploom.check.data_flow import comes_first
-from warploom.check.disjoint import meet
+from warploom.check.disjoint import Meeting, meet
 from warploom.check.global_accesses import Access, Collected
 from warploom.check.witness import find_witness
 from warploom.errors import Note
@@ -45,7 +49,47 @@ def crossings(found: Collected, alike: Sequence[Poly]) -> Iterator[Crossing]:
                 yield "", race, b
 
 
+def overwritten(
+    found: Collected, alike: Sequence[Poly]
+) -> Iterator[tuple[Access, Meeting, Race | None]]:
+    """The TMA stores of which a later store of their program may meet the word, how the two meet, and the
+    race where they do so for sure: with that of another iteration, with another one of the same, or with one
+    before it of the next."""
+    values, terms = found.values, found.terms
+    plain = [a for a in found.accesses if a.writes and not a.is_atomic and a.base is not None]
+    for a, b in product(plain, plain):
+        loops = [o for o in a.loops if o in b.loops]
+        is_later = a is not b and _stands_before(found, a, b)
+        is_pair = a.is_async and a.base is b.base and (is_later or loops)
+        if not is_pair or _is_visible(found, a, b, perhaps=True):
+            continue
+        if any(o.kind is not control.for_ for o in loops):
+            continue  # what tells two iterations apart is not known
+        index = [values.scalar(o.regions[0].params[0]) for o in loops]
+        pairs = [(i, terms.other(i)) for i in index]
+        apart = [i - j for i, j in pairs]
+        ways = [apart] if is_later else [[]]
+        if a is not b and not is_later:  # in the next iteration of a loop
+            steps = [d + values.scalar(o.operands[2]) for d, o in zip(apart, loops, strict=True)]
+            ways = [[*apart[:n], step] for n, step in enumerate(steps)]
+        for way in ways:
+            same, others = [*alike, *way], pairs if a is b else []
+            met = meet(terms, a, b, others, [], same)
+            is_sure = not met.is_fine and (
+                find_witness(terms, a, b, others, met.conditions, same) is not None
+            )
+            yield a, met, _race(a, b) if is_sure else None
+
+
 def _race(a: Access, b: Access) -> Race:
+    if a.is_async and b.writes:
+        return Race(
+            "store-wait",
+            f"{b} may be overwritten by {a} of before: nothing waits for the copy to have written",
+            b.loc,
+            (Note("stored here by TMA", a.loc),),
+            help="the thread that stored waits with self.tma.wait_group(0, read=False) before that",
+        )
     if a.is_async:
         return Race(
             "store-wait",

@@ -12,7 +12,7 @@ from warploom.ir import engines
 from warploom.ir.core import Effect, Func, Op, Value, walk
 from warploom.ir.ops import smem, tile, tma
 from warploom.ir.ops.cluster import peer
-from warploom.ir.types import Shared, Tile, pointee_of
+from warploom.ir.types import Shared, TensorMap, Tile, pointee_of
 from warploom.sim.agent import Agent
 from warploom.sim.cluster import PeerAccess
 from warploom.sim.global_order import SEVERAL, WRITES, GlobalAccess, is_of_one_thread
@@ -181,6 +181,18 @@ def touch_global(a: Agent, o: Op, *values: Any) -> None:
             who = threads[places]
             who = np.where(who == SEVERAL, SEVERAL, first + who)
         cta.global_accesses.add(now, rows, buffer, at, who, o.kind in WRITES)
+
+
+def touch_by_bulk(a: Agent, o: Op, view: ViewValue, at: Sequence[int], group: int) -> None:
+    """A TMA store's access, which is over for whoever knows that its bulk group has written."""
+    cta, kind = a.cta, o.operands[0].typed(TensorMap)
+    if not (cta.is_tracked and cta.has_data and o in cta.outline.contended):
+        return
+    buffer, start = cta.memory.split(view.base, o.loc)
+    places, _ = view.elements(at, kind.thick)
+    now = GlobalAccess(a.party(o), 0, a.written_order, np.array([group]))
+    who = np.full(places.size, SEVERAL)
+    cta.global_accesses.add(now, a.rows, buffer, places - view.base + start, who, True)
 
 
 def global_proof(a: Agent, o: Op) -> tuple[Array, Array, Array]:

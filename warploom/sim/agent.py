@@ -70,6 +70,7 @@ class Agent:
         self.queue_order = own + numbers.queues.start
         self.copy_order = own + numbers.copies.start
         self.bulk_order = numbers.bulk.start + index
+        self.written_order = np.array([numbers.written.start + index])
         self.elected_order = np.array([numbers.elected.start + index])
         self.clock: Array = np.zeros((warps, cta.width), np.int64)
         flat, step = self.clock.reshape(-1), cta.width + 1

@@ -3,8 +3,9 @@
 Of every array that a function stores to, each element has its last write and its last reads since: their
 access and thread.  Another thread's access comes after it only if that thread's warp knows it to be over
 (order.py), by a barrier or whatever else hands on what threads did.  Which thread accesses an element its
-tile's layout says, from PLACED on.  Atomics and volatile loads, which may order others, TMA
-(check/proxies.py) and what other programs do are not looked at."""
+tile's layout says, from PLACED on.  A TMA store is over for whoever knows that its bulk group has written,
+the thread that issued it among them.  Atomics and volatile loads, which may order others, TMA's loads, the
+fences between the proxies (check/proxies.py) and what other programs do are not looked at."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from warploom.errors import Note
 from warploom.ir import engines
 from warploom.ir.analysis import closure, uses
 from warploom.ir.core import Family, Func, Op, Value
-from warploom.ir.ops import tile, unaligned
+from warploom.ir.ops import tile, tma, unaligned
 from warploom.ir.types import Tile
 from warploom.sim.memory import Buffer
 from warploom.sim.order import Array, Participant
@@ -30,11 +31,17 @@ SEVERAL = -1  # in the place of a thread: any of those that run the op
 WRITES = frozenset({tile.store, tile.store_box})
 _BY_TILE = frozenset({*WRITES, tile.load, tile.load_box})
 _ORDERED = _BY_TILE | {unaligned.load_unaligned} | engines.COPIES_PIECES
+STORES = WRITES | {tma.tma_store}
 
 
 def is_ordered(o: Op) -> bool:
     """Is it an access that barriers order?"""
     return o.kind in _ORDERED and not o.attrs.get("volatile")
+
+
+def is_bulk_store(o: Op) -> bool:
+    """Does TMA store what is there then, whatever was there before?"""
+    return o.kind is tma.tma_store and o.attrs.get("reduce") is None
 
 
 def is_of_one_thread(o: Op) -> bool:
@@ -98,8 +105,9 @@ class GlobalAccesses:
         i = int(at[wrong[0]])
         earlier = self.accesses[last.access[i]]
         assert earlier is not None
-        did = "stores" if earlier.party.op.kind in WRITES else "loads"
-        does = "stores" if now.party.op.kind in WRITES else "loads"
+        did = "stores" if earlier.party.op.kind in STORES else "loads"
+        does = "stores" if now.party.op.kind in STORES else "loads"
+        by_bulk = earlier.party.op.kind is tma.tma_store
         thread = "a thread" if last.thread[i] == SEVERAL else f"thread {last.thread[i]}"
         raise Race(
             "global-race",
@@ -107,7 +115,9 @@ class GlobalAccesses:
             f"{earlier.party.who} {did} in no order with it",
             now.party.op.loc,
             (Note("the other access", earlier.party.op.loc),),
-            help="a barrier must stand between the two: self.sync()",
+            help="the thread that stored waits with self.tma.wait_group(0, read=False) first"
+            if by_bulk
+            else "a barrier must stand between the two: self.sync()",
         )
 
     def _going_on(

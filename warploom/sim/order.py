@@ -10,6 +10,7 @@ A clock has one component for each thing whose progress others can know:
   wgmma queue of warp w  groups that it knows to be finished (wait_group covers the executing warp only)
   cp.async of warp w     copies that have arrived (what a thread waits for itself others know after a barrier)
   bulk reads of agent a  groups of TMA stores that have finished reading shared memory
+  bulk writes of agent a groups of them that have written global memory, too
   barrier b              phases that are complete (and so the bytes that they counted)
   bytes of barrier b     the same number; a relaxed wait or arrival hands on the first, not this one: what TMA
                          brought is then there for TMA and wgmma, but not for ordinary accesses

@@ -18,9 +18,9 @@ from warploom.ir.analysis import allocations_of, backward_slice, sources, unwait
 from warploom.ir.core import Func, Level, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tma, unaligned
 from warploom.ir.ops.tma import MAP_BYTES
-from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, u8
+from warploom.ir.types import Pointer, Scalar, Shared, TensorMap, Tile, View, u8
 from warploom.sim.evaluate import PURE, entering
-from warploom.sim.global_order import WRITES, Threads, is_ordered
+from warploom.sim.global_order import STORES, Threads, is_bulk_store, is_ordered
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
 from warploom.sim.order import Array, Components, Partition, Regions
@@ -73,6 +73,7 @@ class Numbering:
     queues: range
     copies: range
     bulk: range
+    written: range
     lanes: range  # accesses of the warps' lanes, each by itself
     elected: range  # those of the agents' elected threads
     mbarriers: range
@@ -142,7 +143,8 @@ class Outline:
     @cached_property
     def _components(self) -> tuple[tuple[Numbering, ...], int, int]:
         mbarriers = sum(o.attrs["n"] for o in self.ops if o.kind is mbarrier.mbarrier_alloc)
-        sizes = [1, *[self.warps] * 4, self.agents, self.warps, self.agents, mbarriers, mbarriers]
+        sizes = [1, *[self.warps] * 4, self.agents, self.agents, self.warps, self.agents]
+        sizes += [mbarriers, mbarriers]
         sizes += [self.func.target.sync.named_barriers, 1 + len(self.task_names)]
         parts = Components()
         numberings = tuple(Numbering(*map(parts.take, sizes)) for _ in range(self.ctas))
@@ -166,10 +168,10 @@ class Outline:
     @cached_property
     def ordinary(self) -> Array:
         """The numbers of a clock that relaxed arrivals and waits do not hand on: ordinary accesses, cp.async,
-        and that copies by TMA are visible to ordinary accesses."""
+        what TMA has stored, and that copies by TMA are visible to ordinary accesses."""
         found = np.zeros(self.width, np.bool_)
         for n in self.numberings:
-            for part in (n.accesses, n.lanes, n.elected, n.copies, n.visible):
+            for part in (n.accesses, n.lanes, n.elected, n.copies, n.written, n.visible):
                 for half in (0, self.width // 2):
                     found[half + part.start : half + part.stop] = True
         return found
@@ -320,13 +322,15 @@ class Outline:
 
         def arrays(o: Op) -> set[Value]:
             of = backward_slice(
-                o.operands[:1], made, lambda v: not isinstance(v.type, Pointer | Tile | View)
+                o.operands[:1],
+                made,
+                lambda v: not isinstance(v.type, Pointer | Tile | View | TensorMap),
             )
             return of & {*self.func.params}
 
         inside = (o for phase in self.phases for o in phase.all_ops)
-        accesses = {o: arrays(o) for o in inside if is_ordered(o)}
-        written = {v for o, of in accesses.items() if o.kind in WRITES for v in of}
+        accesses = {o: arrays(o) for o in inside if is_ordered(o) or is_bulk_store(o)}
+        written = {v for o, of in accesses.items() if o.kind in STORES for v in of}
         return frozenset(o for o, of in accesses.items() if of & written)
 
     def _is_constant(self, o: Op) -> bool:

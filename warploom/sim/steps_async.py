@@ -10,7 +10,15 @@ import numpy as np
 from warploom.ir.core import Op, Type
 from warploom.ir.ops import mma, regs, smem, tma
 from warploom.ir.types import InFlight, TensorMap, Tile
-from warploom.sim.accesses import need_written, reach, read, read_map, write, write_map
+from warploom.sim.accesses import (
+    need_written,
+    reach,
+    read,
+    read_map,
+    touch_by_bulk,
+    write,
+    write_map,
+)
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import MBarrier
 from warploom.sim.cluster import PeerAccess
@@ -180,6 +188,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
     group, at = bulk.committed + 1, a.offsets(offsets)
     _begins_whole(a, o, o.operands[0].type, at)
     read(a, cta, o, src, np.array([a.bulk_order]), np.array([group]), True)
+    touch_by_bulk(a, o, view, at, group)
     bulk.open += 1
     bulk.last_op = o
     for left in (bulk.unread, bulk.unwritten):
@@ -243,6 +252,8 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
     a.stall(max(over, default=a.time), o, "stores")
     bulk.known = max(bulk.known, group)
     a.rows[0, a.bulk_order] = bulk.known
+    if not only_read:
+        a.rows[0, a.written_order] = bulk.known
     return ()
 
 
