@@ -331,6 +331,34 @@ def test_configs_may_be_changed_and_made_by_a_pruning_function() -> None:
     assert enlarged.best_config.all_kwargs()["BLOCK"] == 64
 
 
+def test_what_users_set_in_the_cache_of_a_tuner_is_launched() -> None:
+    """Also for calls that were seen before, as they are on a GPU; what they take out is tuned again."""
+    x, y, out = arrays(100)
+    configs = [triton.Config({"BLOCK": block}) for block in (32, 64)]
+    tuned = triton.autotune(configs, key=["n"])(add_kernel)
+    blocks: list[int] = []
+
+    def grid(meta: Any) -> tuple[int]:
+        blocks.append(meta["BLOCK"])
+        return (triton.cdiv(100, meta["BLOCK"]),)
+
+    tuned[grid](x, y, out, 100)
+    (key,) = tuned.cache
+    changes: list[tuple[Any, int]] = [
+        (lambda: tuned.cache.__setitem__(key, configs[1]), 64),
+        (lambda: tuned.cache.update({key: configs[0]}), 32),
+        (lambda: setattr(tuned, "cache", {key: configs[1]}), 64),
+        (lambda: tuned.cache.clear(), 32),
+    ]
+    for change, block in changes:
+        tuned._seen.add((x, y, out, 100), {}, (None, tuned.cache[key]))
+        change()
+        blocks.clear()
+        out[:] = 0
+        tuned[grid](x, y, out, 100)
+        assert set(blocks) == {block} and np.array_equal(out, x + y)
+
+
 def test_a_hook_gives_descriptors_their_block() -> None:
     def block(named: dict[str, Any]) -> None:
         named["x"].block_shape = [named["BLOCK"]]

@@ -136,6 +136,10 @@ class Autotuner(Decorated):
             self._seen.add(args, kwargs, (self.kernel.seen.find(args, resolved), config))
         return found
 
+    def forget_calls(self) -> None:
+        """Asks for the config of every call again, also of those that were seen before."""
+        self._seen = SeenCalls()
+
     def look_at_grid(
         self, grid: Any, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:

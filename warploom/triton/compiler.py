@@ -118,9 +118,8 @@ class Forms(Asm):
         plan, said = kernel.plan, self.metadata
         each = [p.arg if isinstance(p, ScalarParam) else None for p in plan.params]
         choices = (
-            {*plan.disjoint}
-            - {*plan.stored},  # who launches it himself allocates what it stores to
-            *(plan.nonnegative, plan.positive, plan.spaced, plan.short, plan.one_array),
+            *(plan.disjoint, plan.nonnegative, plan.positive, plan.spaced),
+            *(plan.short, plan.one_array),
         )
         if each != list(range(len(kernel.request.specs))):
             refused = "it takes descriptors, which are made for each launch"

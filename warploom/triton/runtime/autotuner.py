@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections import UserDict
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Self
 
 from warploom.runtime.autotune import Autotuner as _Autotuner
 from warploom.runtime.autotune import Heuristics, heuristics, kernel_below
@@ -28,9 +29,30 @@ __all__ = [
 _OF_PRUNING = "early_config_prune", "perf_model", "top_k"  # Triton reads no other name
 
 
+class _Chosen(UserDict[tuple[Any, ...], Config]):
+    """The config of each key; `changed` is called where that becomes another one."""
+
+    def __init__(self, changed: Callable[[], None], *given: Any) -> None:
+        self._changed = changed
+        super().__init__(*given)
+
+    def __setitem__(self, key: tuple[Any, ...], config: Config) -> None:
+        super().__setitem__(key, config)
+        self._changed()
+
+    def __delitem__(self, key: tuple[Any, ...]) -> None:
+        super().__delitem__(key)
+        self._changed()
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]
+        self.update(other)
+        return self
+
+
 class Autotuner(_Autotuner):
     """As Triton's: without configs there is one without meta-parameters, and names in `key` that are no
-    parameters count for nothing.  `cache` has the config of each key, and may be set."""
+    parameters count for nothing.  `cache` has the config of each key: what users set there is launched, and
+    a key that they take out is tuned again."""
 
     def __init__(
         self,
@@ -50,7 +72,6 @@ class Autotuner(_Autotuner):
         cache_results: bool = False,
     ) -> None:
         self.keys = [name for name in key if name in arg_names]
-        self.cache: dict[tuple[Any, ...], Config] = {}
         self.pre_hook, self.post_hook = pre_hook, post_hook
         self.user_defined_pre_hook = pre_hook is not None
         self.user_defined_post_hook = post_hook is not None
@@ -73,9 +94,19 @@ class Autotuner(_Autotuner):
             Hooks(pre_hook, post_hook, do_bench),
         )
         self.base_fn = self.kernel.fn
+        self.cache = {}
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
         return functools.partial(self.run, grid=grid, warmup=False)
+
+    @property
+    def cache(self) -> MutableMapping[tuple[Any, ...], Config]:
+        return self._chosen_configs
+
+    @cache.setter
+    def cache(self, given: Mapping[tuple[Any, ...], Config]) -> None:
+        self._chosen_configs = _Chosen(self.forget_calls, given)
+        self.forget_calls()
 
     @property
     def best_config(self) -> Config:
@@ -96,6 +127,7 @@ class Autotuner(_Autotuner):
             key = *key, chip
         found = self.cache.get(key)
         if found is None:
+            self.verdicts.pop((*self.key_of(args, kwargs), chip), None)
             found = self.cache[key] = super().choose(grid, args, kwargs)
         self._best = found
         return found
