@@ -337,10 +337,53 @@ def test_stores_by_tma_that_meet_are_seen(
     monkeypatch.setattr(Accesses, "rewrites", lambda *_: False)
     monkeypatch.setattr(Accesses, "spacing", lambda *_: frozenset())
     x, out = np.zeros((64, 64), ml_dtypes.bfloat16), np.zeros((512, 128), ml_dtypes.bfloat16)
-    compiled = placed.compile_for(x, out, 4, 16, grid=(1,), PLACE=place, N=64, num_warps=4)
+    kernel = wl.jit(placed.fn)  # with no variants yet
+    compiled = kernel.compile_for(x, out, 4, 16, grid=(1,), PLACE=place, N=64, num_warps=4)
     assert "tma_store" in compiled.cuda
     with pytest.raises(Race, match="stores in no order with it"):
         compiled.simulate(x, out, 4, 16, grid=(1,))
     report = compiled.check()
     assert ("may be overwritten by" in str(report)) == is_found
     assert is_found or "step ≥ " in str(report)
+
+
+@wl.jit
+def by_pointers(x_ptr, out_ptr, n, step, KIND: tl.constexpr, N: tl.constexpr):
+    """Tiles, or rows, that begin `step` after those of the iteration before."""
+    rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + rows * N + columns)
+    out_ptrs = out_ptr + rows * N + columns
+    for t in range(n):
+        if KIND == "a row":
+            at = tl.arange(0, N)
+            tl.store(out_ptr + t * step + at, tl.load(x_ptr + at) + t)
+        else:
+            y = (tl.dot(x, x) + t).to(tl.bfloat16)
+            if KIND == "a tile":
+                tl.store(out_ptr + t * step + rows * N + columns, y)
+            elif KIND == "rows in i64":
+                row = (t * step).to(tl.int64)
+                tl.store(out_ptr + row * N + rows * N + columns, y)
+            else:
+                tl.store(out_ptrs, y)
+                out_ptrs += step * N
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    "kind, apart", [("a row", 256), ("a tile", 64 * 64), ("rows in i64", 64), ("pointers", 64)]
+)
+def test_strides_are_at_least_what_is_stored(kind: str, apart: int) -> None:
+    """Where no mask leaves anything out; a launch with less takes the variant in order."""
+    n = 256 if kind == "a row" else 64
+    x = np.random.default_rng(0).integers(-2, 3, (n, n)).astype(ml_dtypes.bfloat16)
+    meta = {"KIND": kind, "N": n, "num_warps": 4}
+    for step in (apart, apart // 8):
+        want, out = (np.zeros(4 * n * n, ml_dtypes.bfloat16) for _ in range(2))
+        by_pointers[(1,)](x, want, 3, step, **meta)
+        compiled = by_pointers.compile_for(x, out, 3, step, grid=(1,), **meta)
+        assert ("tma_store" in compiled.cuda) == (step == apart and kind != "a row")
+        for order in ("late", "early", "reverse"):
+            out[:] = 0
+            compiled.simulate(x, out, 3, step, grid=(1,), order=order)
+            assert np.array_equal(out.astype(np.float32), want.astype(np.float32))

@@ -8,8 +8,8 @@ a table holds).  They have to move on as far as an iteration stores:
     for t in range(n): out.store([t * step, 0], …)     where step is a box or more
 
 Where that is so for some values of the function's parameters only, these are what the place *needs*, and a
-launch with others takes another variant.  Strides of pointers are taken to be large enough.  What bounds a
-loop tells nothing apart: two runs of `range(0, t)` store to the same places.
+launch with others takes another variant.  Strides are taken to be large enough for what a mask leaves of a
+tile.  What bounds a loop tells nothing apart: two runs of `range(0, t)` store to the same places.
 
 More is taken for granted of a loop that shares its iterations with other programs, as these have no order
 anyway (it counts from the program's number, goes on by that of programs, or draws tickets), and of the arms
@@ -59,6 +59,7 @@ class MovingPlace:
     facts: Facts
     structure: Structure
     sources: dict[Value, tuple[Value, ...]]
+    is_masked: bool = True
     extents: Mapping[Value, int] = field(default_factory=dict)
     told: dict[tuple[Value, Step], Needs | None] = field(default_factory=dict)
     open: set[Value] = field(default_factory=set)  # asked about, so that no way leads back
@@ -125,16 +126,16 @@ class MovingPlace:
                 v = yielded[v]
             o = self.structure.maker(v)
             if o is not None and o.kind in _SUMS and o.operands[0] in same:
-                found[p] = self._size(o.operands[1])
+                found[p] = self.size(o.operands[1])
             elif o is not None and o.kind is arith.add and o.operands[1] in same:
-                found[p] = self._size(o.operands[0])
+                found[p] = self.size(o.operands[0])
             elif o is not None and o.kind is tile.atomic:
                 found[p] = ANY
         if self.loop.kind is control.for_:
-            found[self.loop.regions[0].params[0]] = self._size(self.loop.operands[2])
+            found[self.loop.regions[0].params[0]] = self.size(self.loop.operands[2])
         return found
 
-    def _size(self, v: Value) -> Step:
+    def size(self, v: Value) -> Step:
         """How large v is, or its negative."""
         made, n = self.structure.made[v], self._least(v)
         if isinstance(v.type, Scalar) and made.op is None and self.facts.constant(v) is None:
@@ -143,10 +144,12 @@ class MovingPlace:
         if o is not None and o.kind is tile.num_programs:
             return ANY
         if o is not None and o.kind is arith.mul:
-            x, y = map(self._size, o.operands)
+            x, y = map(self.size, o.operands)
             return Step(max(n, x.size * y.size), x.parameters + y.parameters)
         inner = moved(o) if o is not None else None
-        return self._size(inner) if inner is not None else Step(n)
+        if o is not None and o.kind is arith.cast:
+            inner = o.operands[0]
+        return self.size(inner) if inner is not None else Step(n)
 
     def _least(self, v: Value) -> int:
         known = self.facts.interval(v)
@@ -186,7 +189,7 @@ class MovingPlace:
     def _scaled(self, o: Op, v: Value, step: Step) -> Step:
         for x in o.operands if o.kind is arith.mul else ():
             if x is not v:
-                size, parameters = self._size(x)
+                size, parameters = self.size(x)
                 step = Step(step.size * size, step.parameters + parameters)
         return step
 
@@ -195,9 +198,17 @@ class MovingPlace:
         size, parameters = step
         n = self.extents[v]
         if shape := shape_of(v.type):
-            slopes = ((self.facts.axis(v, a).slope or inf, n) for a, n in enumerate(shape))
-            is_clear = all(size % s or size >= n * abs(s) for s, n in slopes)
-            return frozenset() if parameters or not size or is_clear else None
+            axes = [(self.facts.axis(v, a).slope or inf, n) for a, n in enumerate(shape)]
+            if not parameters or not size:
+                is_clear = all(size % s or size >= n * abs(s) for s, n in axes)
+                return frozenset() if not size or is_clear else None
+            span = 1 + sum(abs(s) * (n - 1) for s, n in axes)
+            return frozenset() if self.is_masked or span == inf else self.at_least(step, int(span))
+        return self.at_least(step, n)
+
+    def at_least(self, step: Step, n: int) -> Needs | None:
+        """What has to hold for a step to be n or more; None where that is not known to be so."""
+        size, parameters = step
         known = prod((self._least(self.structure.root.params[i]) for i in parameters), start=size)
         if known >= n:
             return frozenset()

@@ -54,6 +54,7 @@ class StorePlaces:
                 others = {p for x in left if x is not loop for r in x.regions for p in r.params}
                 own = {p for r in loop.regions for p in r.params}
                 moving = MovingPlace(loop, self.facts, self.structure, self._sources)
+                moving.is_masked = len(o.operands) > 2
                 ends = starts
                 if not moving.is_shared:
                     ends = {v: n + self._spread(v, others, own) for v, n in starts.items()}
@@ -62,8 +63,29 @@ class StorePlaces:
                     break
             else:
                 return None
-            needs |= found
+            needs |= found | self._axes(o, moving)
             left.remove(loop)
+        return needs
+
+    def _axes(self, o: Op, moving: MovingPlace) -> Needs:
+        """What has to hold for a loop to move a box along axes of its view by more than what the box has
+        along the others, as far as that is known: other strides are taken to be large enough."""
+        view = self.structure.maker(o.operands[0])
+        if o.kind is not tile.store_box or view is None or view.kind is not tile.make_view:
+            return frozenset()
+        if moving.is_shared:
+            return frozenset()
+        rank, sides = len(o.operands) - 2, _sides(o)
+        extents, strides = view.operands[1 : 1 + rank], view.operands[1 + rank :]
+        spans = []  # of each axis what the box has along it, where that is known
+        for n, extent, stride in zip(sides, extents, strides, strict=True):
+            most, by = self.facts.constant(extent), self.facts.constant(stride)
+            spans.append(0 if most is None or by is None else (min(n, most) - 1) * abs(by))
+        needs: Needs = frozenset()
+        for a, (start, stride) in enumerate(zip(o.operands[2:], strides, strict=True)):
+            if self.facts.constant(stride) is None and self.varies([start], moving.loop):
+                others = sum(spans[:a] + spans[a + 1 :])
+                needs |= moving.at_least(moving.size(stride), 1 + others) or frozenset()
         return needs
 
     @cached_property
