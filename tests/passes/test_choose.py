@@ -307,13 +307,34 @@ def test_no_more_warps_than_move_whole_vectors(elements: int, asked: int, taken:
     assert bool(taken < asked) == any(f"{taken} warps" == r.decision for r in schedule.reasons)
 
 
-def test_what_walks_a_row_keeps_its_warps() -> None:
-    """Its loads run ahead: what is on the way is a matter of registers, not of warps alone."""
-    loop = "  %c3 = const() {value=3, dtype=i32} : i32\n  for(%p, %c3, %one32) do (%i: i32) {\n"
-    one = "  %one32 = const() {value=1, dtype=i32} : i32\n"
-    text = ADDITION.replace("  %at = mul(%p, ", f"{one}{loop}  %at = mul(%i, ")
-    func = road.tile(text.replace("  yield()\n", "    yield()\n  }\n  yield()\n"))
-    assert choose(func, Knobs(num_warps=8), SM_90A).tasks[0].warps == 8
+@pytest.mark.parametrize(("carries", "taken"), [(False, 2), (True, 8)])
+def test_a_loop_that_carries_tiles_keeps_its_warps(carries: bool, taken: int) -> None:
+    """It waits for its arithmetic, whose elements more threads share."""
+    tiles = ("%up = splat(%zero) {shape=(128,)} : tile<128xf32>", ", %up", " : tile<128xf32>")
+    begin, init, type_ = tiles if carries else ("", "", "")
+    held = ", %held: tile<128xf32>" if carries else ""
+    added = "add(%t, %held)" if carries else "add(%t, %t)"
+    text = f"""
+func @walk(%x: ptr<f32>, %N: i32) level=TILE {{
+  %c0 = const() {{value=0, dtype=i32}} : i32
+  %c1 = const() {{value=1, dtype=i32}} : i32
+  %one = const() {{value=1, dtype=i64}} : i64
+  %zero = const() {{value=0.0, dtype=f32}} : f32
+  %N64 = cast(%N) {{dtype=i64}} : i64
+  %v = make_view(%x, %N64, %one) {{divisible=(16, 1)}} : view<1xf32>
+  %c128 = const() {{value=128, dtype=i32}} : i32
+  {begin}
+  {"%sum = " if carries else ""}for(%c0, %N, %c1{init}){type_} do (%i: i32{held}) {{
+    %at = mul(%i, %c128) : i32
+    %t = load_box(%v, %at) {{shape=(128,)}} : tile<128xf32>
+    %s = {added} : tile<128xf32>
+    store_box(%v, %s, %at)
+    yield({"%s" if carries else ""})
+  }}
+  yield()
+}}
+"""
+    assert choose(road.tile(text), Knobs(num_warps=8), SM_90A).tasks[0].warps == taken
 
 
 def test_a_request_that_cannot_be_met_warns_or_raises() -> None:

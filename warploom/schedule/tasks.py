@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warploom.errors import CompileError
-from warploom.ir.core import Op
+from warploom.ir.core import Family, Op
 from warploom.ir.ops import control
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.consumer_partition import ConsumerPartition
@@ -34,15 +34,17 @@ _LEAST_WARPS = 2
 
 def with_fewer_warps(context: Context) -> Context:
     """The same with no more warps than load and store by the widest instructions, where a program multiplies
-    nothing and has no loop.
+    nothing, and what its loops bring is neither combined nor carried on: only loads keep such a program
+    waiting, and what its warps have on their way together is the same by whatever instructions.
 
-    Such a program lives for one round of loads: what its warps have on their way together is what its
-    multiprocessor has.  512 elements of two bytes by eight warps take 26 to 39 us where four or two take 22
-    (docs/log/2026-11-29-short-programs.md)."""
-    loops = any(o.kind in control.LOOPS for o in context.ops)
+    512 elements of two bytes by eight warps take 26 to 39 us where four or two take 22
+    (docs/log/2026-11-29-short-programs.md).  A loop that carries a tile waits for its arithmetic."""
+    loops = [o for o in context.ops if o.kind in control.LOOPS]
+    carried = any(isinstance(v.type, Tile) for o in loops for v in o.results)
+    combined = any(x.kind.family is Family.COMBINE for o in loops for x in o.all_ops)
     moved = [o.result if o.results else o.operands[1] for o in context.ops if o.accesses]
     sizes = [v.type.size * dtype_of(v.type).bytes for v in moved if isinstance(v.type, Tile)]
-    if context.dots or loops or not sizes:
+    if context.dots or carried or combined or not sizes:
         return context
     asked = warps = context.knobs.num_warps
     while warps >= 2 * _LEAST_WARPS and max(sizes) < _VECTOR * context.target.warp_size * warps:
@@ -51,7 +53,7 @@ def with_fewer_warps(context: Context) -> Context:
         return context
     other = context.afresh()
     other.knobs = replace(context.knobs, num_warps=warps)
-    why = f"{max(sizes)} bytes are less than {_VECTOR} a thread of {asked} warps, and nothing is loaded later"
+    why = f"{max(sizes)} bytes are less than {_VECTOR} a thread of {asked} warps"
     other.because("kernel", f"{warps} warps", why)
     return other
 
