@@ -567,3 +567,11 @@ def test_sorts_by_sums_stay_inside_warps() -> None:
     assert {"4"} == set(re.findall(r"blocked\(8x128, inner=1, vector=(\d)", made.ir["PLACED"]))
     made.simulate(x, out, places, grid=(1,), seed=1)
     assert (out == np.sort(x)).all() and (places == np.argsort(x)).all()
+
+
+def test_a_worker_takes_the_function_away_before_it_pickles(scale: Any) -> None:
+    kernel = compiled(scale)
+    fn, scale.fn = scale.fn, None
+    again = pickle.loads(pickle.dumps(kernel.src.fn))
+    assert again.src.startswith("def scale(") and again.params[3].is_constexpr
+    assert again.live().fn.__name__ == fn.__name__

@@ -151,6 +151,7 @@ class CompiledKernel(metaclass=ABCMeta):
         self.packed_metadata = self.module = self.function = None
         self.run = None
         self._make(are_kept())
+        src.fn.__getstate__()  # kept by the kernel: workers take its function away before they pickle it
 
     def _make(self, foreign: bool) -> None:
         """Compiles it.  foreign: for others to launch."""
