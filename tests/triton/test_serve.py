@@ -138,6 +138,22 @@ def test_the_variable_serves_who_imports_warploom(folder: Path) -> None:
     python(folder, "-c", text, WARPLOOM_AS_TRITON="1")
 
 
+def test_processes_that_a_program_starts_are_served(folder: Path) -> None:
+    """Whether they are given the environment or sys.path, as PyTorch gives Inductor's workers; what else is
+    called sitecustomize runs."""
+    (folder / "parent.py").write_text(
+        "import os, subprocess, sys\n"
+        "child = [sys.executable, '-c', 'import triton; print(triton.__name__)']\n"
+        "for path in os.environ['PYTHONPATH'], os.pathsep.join(sys.path):\n"
+        "    subprocess.run(child, check=True, env={**os.environ, 'PYTHONPATH': path})\n"
+    )
+    (folder / "others").mkdir()
+    (folder / "others" / "sitecustomize.py").write_text("print('customized')")
+    path = str(folder / "others")
+    done = python(folder, "-m", "warploom", "run", "parent.py", code=0, path=path)
+    assert done.stdout.split() == ["customized", *["customized", "warploom.triton"] * 2]
+
+
 def test_a_script_s_own_errors_are_its_own(folder: Path) -> None:
     done = python(folder, "-m", "warploom", "run", "script.py", "raise", code=1)
     lines = done.stderr.splitlines()

@@ -46,6 +46,7 @@ def run_program(args: argparse.Namespace) -> int:
 
     os.environ["WARPLOOM_AS_TRITON"] = "1"
     serve()
+    _lead_children()
     fallback = _fallback() if args.fallback else None
     report = Report(fallback.refused if fallback else None) if args.report else None
     for follower in (fallback, report):
@@ -64,6 +65,20 @@ def run_program(args: argparse.Namespace) -> int:
                 remark(line)
         if fallback is not None:
             fallback.stop()
+
+
+def _lead_children() -> None:
+    """Has processes that the program starts served, too, where warploom is a checkout (a wheel has a hook of
+    its own): by PYTHONPATH, and by sys.path, of which PyTorch makes that of Inductor's workers."""
+    hook, root = Path(HERE) / "startup", Path(HERE).parents[1]
+    if not hook.exists():
+        return
+    given = os.environ.get("PYTHONPATH")
+    paths = given.split(os.pathsep) if given else []
+    for entries in paths, sys.path:
+        entries[:0] = [str(hook)]
+        entries += [str(root)] * (str(root) not in entries)
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def _fallback() -> Any:
