@@ -1,5 +1,6 @@
 """assign_layouts: which layouts it chooses, where it converts, and that programs compute what they did."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.passes import kernels, road
+from tests.passes.ir_cases import SILENT
 from tests.unit.layouts import covers
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, walk
@@ -615,6 +617,34 @@ def test_one_warp_loads_whole_lines(warps: int, width: int) -> None:
   %v = make_view(%p, %n, %n, %n, %one) {divisible=(16, 16, 1)}""",
     )
     assert layout(placed(text), "a").contiguous(1) == width
+
+
+@pytest.mark.parametrize(("columns", "exchanged"), [(16, False), (64, True)])
+def test_one_warp_exchanges_what_then_fills_lines(columns: int, exchanged: bool) -> None:
+    """Rows of 32 bytes are lines of their own however they are stored: of fragments two accesses touch each."""
+    text = kernel(
+        "%p: ptr<bf16>",
+        f"""%a = load_box(%v, %z, %z) {{shape=(16, {columns})}}
+    %c = const() {{value=0.0, dtype=f32}}
+    %zero = splat(%c) {{shape=(16, {columns})}}
+    %w = load_box(%v, %z, %z) {{shape=({columns}, {columns})}}
+    %out = dot(%a, %w, %zero) {{unit="mma.sync"}}
+    %y = cast(%out) {{dtype=bf16}}
+    store_box(%v, %y, %z, %z)""",
+        1,
+        """%n = const() {value=64, dtype=i64}
+  %one = const() {value=1, dtype=i64}
+  %z = const() {value=0, dtype=i32}
+  %v = make_view(%p, %n, %n, %n, %one) {divisible=(16, 16, 1)}""",
+    )
+
+    def stored(func: Func) -> int:
+        (store,) = ops(func, tile.store_box)
+        return store.operands[1].typed(Tile).layout.contiguous(1)
+
+    assert stored(placed(text)) == (8 if exchanged else 2)
+    few = replace(SILENT, few_registers=True)  # the exchange would take some
+    assert stored(assign_layouts(parse_func(text), SM_90A, few)) == 2
 
 
 @pytest.mark.parametrize("groups", [0, 2])

@@ -45,22 +45,26 @@ from warploom.layout.linear import LANE_BITS
 from warploom.passes.placed.layout_rules import RULES
 from warploom.passes.placed.memory_tiles import tile_of
 from warploom.passes.placed.task_layouts import Settled, TaskLayouts, tiles
+from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 # Elements of a tile that a thread may hold: at 8 bits each, all of its registers and one more.
 MAX_ELEMENTS_PER_THREAD = 1024
 
 
-def assign_layouts(func: Func, target: Target) -> Func:
+def assign_layouts(func: Func, target: Target, schedule: Schedule | None = None) -> Func:
     """See the module's docstring."""
     func = with_runs(func)
     facts = facts_of(func)
+    # What is exchanged takes registers: where they are few, few programs ask for lines (118.5 us for 128.3,
+    # chunk_gdn2_fwd_kernel_inter_solve_fused).
+    by_lines = schedule is None or not schedule.few_registers
     for o in func.body.ops:
         if o.kind is not task.tasks and tiles(o):
             raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
 
     def placed(r: Region, warps: int) -> Region:
-        made = with_layouts(r, warps * target.warp_size, facts)
+        made = with_layouts(r, warps * target.warp_size, facts, by_lines)
         _check_sizes(made, target)
         return made
 
@@ -93,9 +97,9 @@ def _with_layout(t: Type, layout: Layout) -> Type:
     return t
 
 
-def with_layouts(region: Region, threads: int, facts: Facts) -> Region:
+def with_layouts(region: Region, threads: int, facts: Facts, by_lines: bool) -> Region:
     """A task's region with layouts, for so many threads a replica."""
-    t = TaskLayouts(region, threads >> LANE_BITS, facts)
+    t = TaskLayouts(region, threads >> LANE_BITS, facts, by_lines)
     ops = [o for o in walk(region) if tiles(o) or (o.regions and _touches(o))]
     for o in ops:
         RULES[o.kind].relate(t, o)

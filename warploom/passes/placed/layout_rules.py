@@ -271,14 +271,17 @@ def _memory(t: TaskLayouts, o: Op) -> Memory:
     """How the tile that an access moves lies in global memory."""
     moved = o.operands[1] if o.stores else o.result
     size = itemsize(moved.type)
-    if o.kind not in (tile.load_box, tile.store_box):
-        return of_pointers(t.facts, o.operands[0], size, o.attrs.get("run", ()))
-    view, offsets = o.operands[0], o.operands[2 if o.stores else 1 :]
-    dtype = view.type.dtype  # type: ignore[attr-defined]
-    memory = of_view(t.facts, view, offsets, shape_of_tile(moved), dtype)
-    if o.loads and t.stored.get(moved) == memory.inner and size <= 4:
-        return replace(memory, align=16)  # units of 16 bytes, shifted where rows are not aligned
-    return memory
+    if o.kind in (tile.load_box, tile.store_box):
+        view, offsets = o.operands[0], o.operands[2 if o.stores else 1 :]
+        dtype = view.type.dtype  # type: ignore[attr-defined]
+        memory = of_view(t.facts, view, offsets, shape_of_tile(moved), dtype)
+        if o.loads and t.stored.get(moved) == memory.inner and size <= 4:
+            memory = replace(
+                memory, align=16
+            )  # units of 16 bytes, shifted where rows are not aligned
+    else:
+        memory = of_pointers(t.facts, o.operands[0], size, o.attrs.get("run", ()))
+    return replace(memory, by_lines=t.by_lines)
 
 
 def _loads(t: TaskLayouts, o: Op) -> None:

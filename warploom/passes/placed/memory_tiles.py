@@ -20,7 +20,9 @@ WORST_SECTOR_RATIO = 2.0
 WORST_OF_ACCUMULATORS = 4.0
 # The same of lines, in a task of one warp, whose lanes exchange without a barrier: each access asks the
 # second cache for every line that it touches.  392 lines a program, from fragments of 8 rows, took 52.0 us
-# (chunk_gla_fwd_A_kernel_intra_sub_inter of gsa), 96 lines 34.3.
+# (chunk_gla_fwd_A_kernel_intra_sub_inter of gsa), 96 lines 34.3.  Of those that the exchanged tile touches:
+# rows of 32 bytes are lines of their own, and to exchange the 32 of fragments for 16 cost 5.5 of 53.7 us
+# (chunk_gated_delta_rule_fwd_kkt_solve_kernel).
 WORST_LINE_RATIO = 2.0
 
 
@@ -47,13 +49,15 @@ class Memory:
     """How a memory op's tile lies in memory: elements of `itemsize` bytes adjacent along axis `inner`, rows
     aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
     adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once,
-    even where a tile then has fewer pieces than there are threads."""
+    even where a tile then has fewer pieces than there are threads.  by_lines: do lines count that
+    one warp touches?"""
 
     inner: int
     align: int
     itemsize: int
     scattered: bool = False
     in_pieces: bool = False
+    by_lines: bool = True
 
     @property
     def vector(self) -> int:
@@ -69,8 +73,10 @@ class Memory:
             return True
         if self.in_pieces and layout.contiguous(self.inner) % self.vector:
             return False
-        if layout.warps == 1 and self.ratio(layout, LINE) > WORST_LINE_RATIO:
-            return False
+        if layout.warps == 1 and self.by_lines:
+            least = self.ratio(self.layout(layout.shape, 1), LINE)
+            if self.ratio(layout, LINE) > WORST_LINE_RATIO * least:
+                return False
         return self.ratio(layout) <= (
             WORST_OF_ACCUMULATORS if is_group_acc(layout) else WORST_SECTOR_RATIO
         )

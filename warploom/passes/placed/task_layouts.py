@@ -63,6 +63,7 @@ class TaskLayouts:
     region: Region
     warps: int
     facts: Facts
+    by_lines: bool = True  # does one warp exchange what touches many lines of memory?
     cheap: set[Value] = field(default_factory=set)
     flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
     loaded: dict[Value, Memory] = field(default_factory=dict)  # from where it comes
