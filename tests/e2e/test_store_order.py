@@ -173,6 +173,9 @@ def placed(x_ptr, out_ptr, n, step, PLACE: tl.constexpr, N: tl.constexpr):
                 out.store([(t + i) * N, 0], y)
             elif PLACE == "2 * t + i":
                 out.store([(2 * t + i) * N, 0], y)
+            elif PLACE == "2 * t + i, of few":
+                for j in range(tl.minimum(2, n - 2 * t)):
+                    out.store([(2 * t + j) * N, i * N], y + j)
             elif PLACE == "t * step + i":
                 out.store([t * step + i * N, 0], y)
             elif PLACE == "t, t + 1":
@@ -194,6 +197,7 @@ PLACES = [
     *[("row = (row + N) % (2 * N)", 1, False), ("t & 1", 1, False), ("t >> 1", 1, False)],
     *[("t >> 1, t & 1", 1, True), ("minimum(t, 2)", 1, False), ("where(t > 2)", 1, False)],
     *[("where(i == 0)", 1, False), ("t + i", 1, False), ("2 * t + i", 1, True)],
+    ("2 * t + i, of few", 1, True),
     *[("t * step + i", 64, False), ("t * step + i", 128, True)],
     *[("t, t + 1", 1, False), ("2 * t, 2 * t + 1", 1, True)],
 ]

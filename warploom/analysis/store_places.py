@@ -11,7 +11,7 @@ of that one:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,19 +45,18 @@ class StorePlaces:
         if o.kind is not tile.store_box:
             bases[o.operands[0]] = 1
         starts: dict[Value, float] = dict(zip(o.operands[2:], sides or _sides(o), strict=False))
-        starts = {v: n + self._spread(v, self._replicas, ()) for v, n in starts.items()}
+        starts = {v: n + self._spread(v, self._replicas) for v, n in starts.items()}
         left = [x for x in self.structure.loops(o) if self.repeats(x)]
         left = [x for x in left if self.varies((*bases, *starts), x)]
         needs: Needs = frozenset()
         while left:
             for loop in left:  # one whose iterations keep apart whatever the other loops do
                 others = {p for x in left if x is not loop for r in x.regions for p in r.params}
-                own = {p for r in loop.regions for p in r.params}
                 moving = MovingPlace(loop, self.facts, self.structure, self._sources)
                 moving.is_masked = len(o.operands) > 2
                 ends = starts
                 if not moving.is_shared:
-                    ends = {v: n + self._spread(v, others, own) for v, n in starts.items()}
+                    ends = {v: n + self._spread(v, others) for v, n in starts.items()}
                 sized = {v: int(n) for v, n in ends.items() if n < math.inf}
                 if (found := moving.needs({**bases, **sized})) is not None:
                     break
@@ -93,22 +92,21 @@ class StorePlaces:
         """Which replica of a task it is: what one stores the others have to keep out of."""
         return {o.result for o in self.structure.ops if o.kind is task.replica_id}
 
-    def _spread(self, v: Value, moving: Set[Value], own: Collection[Value]) -> float:
-        """By how much v changes with these numbers, while its own stay."""
-        behind = backward_slice([v], self._sources)
-        if behind.isdisjoint(moving):
+    def _spread(self, v: Value, moving: Set[Value]) -> float:
+        """By how much v changes at most with these numbers, beside what is added to it without them."""
+        if backward_slice([v], self._sources).isdisjoint(moving):
             return 0
         o = self.structure.maker(v)
         if o is not None and o.kind in (arith.add, arith.sub):
-            return sum(self._spread(x, moving, own) for x in o.operands)
+            return sum(self._spread(x, moving) for x in o.operands)
         if o is not None and o.kind is arith.mul:
             for x, c in (o.operands, reversed(o.operands)):
                 if (n := self.facts.constant(c)) is not None:
-                    return abs(n) * self._spread(x, moving, own)
+                    return abs(n) * self._spread(x, moving)
         if o is not None and o.kind is arith.cast:
-            return self._spread(o.operands[0], moving, own)
+            return self._spread(o.operands[0], moving)
         known = self.facts.interval(v)
-        return known.high - known.low if behind.isdisjoint(own) else math.inf
+        return known.high - known.low
 
     def beside(self, x: Op, y: Op) -> Needs | None:
         """What has to hold for two store_boxes of one view to write boxes a constant distance apart on some
