@@ -106,15 +106,16 @@ def test_small_programs_share_a_multiprocessor(
         assert "specialized (1 group, 2 at once)" in told
 
 
-def test_clusters_are_weighed() -> None:
-    """As other programs are: what a uniform one of few threads stores leaves through its slots, so that two
-    share a multiprocessor.  The CTAs are as many as were asked for."""
-    compiled = product(4096, 4096, 4096, (256, 128, 64), num_ctas=2)
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_programs_that_store_through_slots_share_a_multiprocessor(ctas: int) -> None:
+    """Clusters are weighed as other programs are.  Their CTAs are as many as were asked for."""
+    tile = (128 * ctas, 128, 64)
+    compiled = product(4096, 4096, 4096, tile, num_ctas=ctas)
     (told,) = (r.because for r in compiled.schedule.reasons if "predicted" in r.because)
     assert not compiled.schedule.specialized and "uniform (1 group, 2 at once)" in told
     assert 2 * (compiled.plan.shared_bytes + 1024) <= 228 * 1024
-    assert compiled.plan.cluster == (2, 1, 1)
-    asked = product(4096, 4096, 4096, (256, 128, 64), num_ctas=2, num_consumer_groups=2)
+    assert compiled.plan.cluster == (ctas, 1, 1)
+    asked = product(4096, 4096, 4096, tile, num_ctas=ctas, num_consumer_groups=2)
     assert asked.schedule.specialized
 
 
@@ -277,7 +278,7 @@ def test_steps_that_only_the_launch_knows() -> None:
     unseen = wl.jit(
         one_tile.fn
     )  # without variants that other tests made, for grids of other classes
-    long, short = (product(2048, 2048, k, (128, 128, 64), kernel=unseen) for k in (4096, 64))
+    long, short = (product(2048, 3072, k, (128, 192, 64), kernel=unseen) for k in (4096, 64))
     assert long.schedule.specialized and not short.schedule.specialized
     row = Launch(2, axes=1)  # programs along the first axis
     assert long.request.launch == row and short.request.launch == replace(row, short=True)
@@ -357,7 +358,7 @@ def test_a_product_over_a_share_of_its_steps_is_launched() -> None:
 
 
 def test_grids_of_another_class_share_a_variant_unless_it_matters() -> None:
-    big, small = (128, 128, 64), (64, 64, 64)
+    big, small = (128, 192, 64), (64, 64, 64)
     assert product(1536, 1024, 4096, big) is product(4096, 4096, 4096, big)
     one, many = product(64, 8192, 4096, small), product(4096, 4096, 4096, small)
     assert one.plan.by_waves and one.schedule.specialized and not shares(one) and shares(many)

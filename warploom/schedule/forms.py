@@ -18,7 +18,6 @@ docs/log/2026-11-21-when-not-to-specialize.md has what was predicted beside what
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.cost import computes_tile, elementwise, tensor
@@ -27,7 +26,6 @@ from warploom.analysis.shared_loops import NoReductionError, reduction_of
 from warploom.analysis.trip_counts import most_trips
 from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, tile
-from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import Tile, dtype_of
 from warploom.schedule import clusters, rings
 from warploom.schedule.model import MANY_WAVES, Launch, Schedule
@@ -143,20 +141,25 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
     shared, beside = _shared(accesses, schedule, work), _beside(accesses, schedule, work)
     apart = work.walks or work.steps is None
     fit = max(resident(accesses, schedule, need, target, apart), schedule.ctas_per_sm)
-    threads = target.warp_size * main.warps * main.replicas
-    if fit * threads < ENOUGH_THREADS and _ends_in_slots(accesses, schedule, work):
+    if ends_in_slots(accesses, schedule, work, need, target):
         fit = max(fit, resident(accesses, schedule, need, target))
     return Form(schedule.specialized, groups, fit, overlaps, shared, beside)
 
 
-def _ends_in_slots(accesses: Accesses, schedule: Schedule, work: Work) -> bool:
-    """Does a uniform program store through slots that a loop of unknown length fills (`part_lifetimes`), and
-    is that known to be worth a second program?  So it is for clusters whose steps only add to sums, with
-    loads two steps ahead: 202 us, specialized 229, with two slots 214.  Where steps wait for products of
-    their own, two uniform programs took 428, a specialized one 375."""
-    if schedule.specialized or work.walks or prod(cluster_of(accesses.func)) == 1:
+def ends_in_slots(
+    accesses: Accesses, schedule: Schedule, work: Work, need: int, target: Target
+) -> bool:
+    """Does a uniform program of few threads store through slots that a loop of unknown length fills
+    (`part_lifetimes`), and is that known to be worth a second program?  So it is where steps only add
+    products to sums, with loads two steps ahead (201 us, specialized 212, with two slots 213).  Where they
+    wait for products of their own, two uniform programs took 428 us, a specialized one 375."""
+    depths = [c.depth for c in schedule.channels]
+    if schedule.specialized or work.walks or min(depths, default=0) < 3:
         return False
-    if min((c.depth for c in schedule.channels), default=0) < 3:
+    if schedule.promotions or work.alu or work.sfu or work.waited:
+        return False
+    main, beside = schedule.tasks[0], resident(accesses, schedule, need, target, apart=True)
+    if beside * target.warp_size * main.warps * main.replicas >= ENOUGH_THREADS:
         return False
     try:
         return reduction_of(accesses).loop is work.loop

@@ -91,7 +91,16 @@ def choose(
     launch = launch or Launch()
     schedule = without_idle_slots(context, _with_room(context, launch))
     schedule = with_spare_slots(context, _less_crowded(context, schedule), launch)
-    return with_streams(context, split_k.with_split_k(context, schedule, launch), launch)
+    schedule = split_k.with_split_k(context, schedule, launch, lambda: _alone(context))
+    return with_streams(context, schedule, launch)
+
+
+def _alone(context: Context) -> Schedule | None:
+    """The schedule of programs that have a multiprocessor to themselves, if there is one."""
+    try:
+        return _scheduled(context.afresh())[0]
+    except CompileError:
+        return None
 
 
 def _less_crowded(context: Context, schedule: Schedule) -> Schedule:

@@ -43,9 +43,12 @@ ROOM = 0.3  # of shared memory, for the parts that CTA 0 gets: rings want the re
 WHOLE = {2: 0.97, 4: 0.75, 8: 0.75}
 
 
-def with_split_k(context: Context, schedule: Schedule, launch: Launch) -> Schedule:
-    """The schedule, and in which launches CTAs share the iterations of its main loop."""
-    found = _decided(context, schedule, launch)
+def with_split_k(
+    context: Context, schedule: Schedule, launch: Launch, alone: Callable[[], Schedule | None]
+) -> Schedule:
+    """The schedule, and in which launches CTAs share the iterations of its main loop.  alone: gives that of
+    programs which have a multiprocessor to themselves, as in a last wave that is shared, if there is one."""
+    found = _decided(context, schedule, launch, alone)
     if found is None:
         return schedule
     loop, rows = found
@@ -67,7 +70,9 @@ def with_split_k(context: Context, schedule: Schedule, launch: Launch) -> Schedu
     return replace(schedule, split_k=found, reasons=tuple(reasons))
 
 
-def _decided(context: Context, schedule: Schedule, launch: Launch) -> SplitK | None:
+def _decided(
+    context: Context, schedule: Schedule, launch: Launch, alone: Callable[[], Schedule | None]
+) -> SplitK | None:
     knobs = context.knobs
     asked = knobs.split_k is not None or knobs.num_ctas > 1
     if asked or launch.split_k != 1 or launch.short:
@@ -79,7 +84,11 @@ def _decided(context: Context, schedule: Schedule, launch: Launch) -> SplitK | N
     if not all(map(context.accesses.invariant, found.loop.operands[:3])):
         return None
     tiles = sum(slot_bytes(found.loop.results[i]) for i in found.sums)
-    last = _of_last_waves(context, schedule, tiles)
+    work, need = forms.work_of(context.accesses, schedule), schedule.tasks[0].needed or 1
+    whole: Schedule | None = schedule
+    if work and forms.ends_in_slots(context.accesses, schedule, work, need, context.target):
+        whole = alone()
+    last = _of_last_waves(context, whole, tiles) if whole is not None else ()
     rows = (*_of_clusters(context, schedule, tiles), *last)
     return (found.loop.id, rows) if rows else None
 
