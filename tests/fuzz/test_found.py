@@ -508,3 +508,23 @@ def test_a_row_beside_a_matrix_that_groups_share() -> None:
     np.testing.assert_array_equal(
         memory[:4].reshape(64, 8), wanted.reshape(64, 8).astype(np.float16)
     )
+
+
+@wl.jit
+def unaligned_rows_before_a_loop(a, b, o, stride, steps):
+    m, k = tl.arange(0, 64), tl.arange(0, 32)
+    x = tl.load(a + m[:, None] * stride + k[None, :])
+    acc = tl.zeros((64, 64), tl.float32)
+    for t in range(steps):
+        acc = tl.dot(x, tl.load(b + k[:, None] + (t * 64 + m)[None, :] * 32), acc)
+    tl.store(o + m[:, None] * 64 + m[None, :], acc + tl.sum(x.to(tl.float32), 1)[:, None])
+
+
+@pytest.mark.parametrize("warps", [2, 4])
+def test_a_slot_that_threads_fill_once_is_waited_for(warps: int) -> None:
+    """Nobody waits for a slot that is filled once to be free again; until it is full all wait."""
+    a, b = filled(ints(64, 33), np.float16), filled(ints(192, 32), np.float16)
+    args = [a, b, array((64, 64), np.float32), 33, 3]
+    knobs = {"num_warps": warps, "num_consumer_groups": 0}
+    compiled, _ = road.check_equal(unaligned_rows_before_a_loop, args, 1, knobs, ("late",))
+    assert compiled.check().ok

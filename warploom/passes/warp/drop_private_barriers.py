@@ -90,11 +90,17 @@ def drop_private_barriers(func: Func) -> Func:
 
 
 def _filled_once(phase: Op) -> set[Value]:
-    """The mbarriers that one op waits for, which runs once: what is given back there nobody fills again."""
+    """The mbarriers that one op waits for, which runs once and before any arrival: what is given back there
+    nobody fills again.  A wait behind arrivals is for slots to be full."""
     around = loops(phase.regions[0])
-    waits = [o for o in phase.all_ops if o.kind is mbarrier.mbarrier_wait]
-    often = Counter(o.operands[0] for o in waits)
-    return {o.operands[0] for o in waits if often[o.operands[0]] == 1 and not around[o]}
+    first: dict[Value, Op] = {}
+    waits: Counter[Value] = Counter()
+    for o in phase.all_ops:
+        if o.kind in _OWN:
+            first.setdefault(o.operands[0], o)
+            waits[o.operands[0]] += o.kind is mbarrier.mbarrier_wait
+    once = {v for v, n in waits.items() if n == 1 and first[v].kind is mbarrier.mbarrier_wait}
+    return {v for v in once if not around[first[v]]}
 
 
 def _is_at(o: Op, kind: object, barriers: Collection[Value]) -> bool:
