@@ -34,7 +34,7 @@ _VARYING = frozenset({"trip", "free", "drawn", "one_of"})  # from iteration to i
 _LOGIC = frozenset((arith.and_, arith.or_, arith.not_))
 _PASS_ON = frozenset(
     (arith.addptr, tile.make_view, tma.tensor_map, tile.splat, tile.expand_dims, tile.broadcast,
-     tile.transpose, tile.reshape, tile.slice_tile, tile.convert_layout, tile.agree, tile.after)
+     tile.transpose, tile.reshape, tile.slice_tile, tile.convert_layout, tile.agree)
 )  # fmt: skip
 
 
@@ -559,7 +559,6 @@ _RULES: dict[object, Callable[[Values, Op, Coords], Poly]] = {
     tile.slice_tile: Values._slice,
     tile.convert_layout: Values._convert,
     tile.agree: Values._convert,
-    tile.after: Values._convert,
     tile.reshape: Values._reshape,
     tile.load: Values._load,
     tile.load_box: Values._load_box,

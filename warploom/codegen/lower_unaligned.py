@@ -1,8 +1,6 @@
 """Boxes whose rows begin inside aligned units of 16 bytes: the units around each 16 bytes, shifted.
 
 A box that lies wholly in the array goes a way of its own, where nothing is tested or masked.
-
-What computes after a later load (`tile.after`) is here, too.
 """
 
 from __future__ import annotations
@@ -13,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from warploom.codegen.boxes import Box, Place, Rows, box_of
 from warploom.codegen.context import Emitter, Lowering
 from warploom.codegen.lower_memory import loaded
-from warploom.codegen.registers import Array, is_packed, per_word, unword, word
+from warploom.codegen.registers import Array
 from warploom.codegen.text import all_of
 from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import tile, unaligned
+from warploom.ir.ops import unaligned
 from warploom.ir.ops.unaligned import UNIT_BYTES
-from warploom.ir.types import DType, Tile
+from warploom.ir.types import Tile
 
 WORDS = 8  # of a pair of units
 
@@ -101,7 +99,7 @@ def _load_unaligned(e: Emitter, o: Op) -> None:
             for start, name in names.items():
                 e.line(f"u32 {name}[{WORDS}];")
                 pieces.load(start, name)
-            later = _zero_after(e, f"{names[batch[-1]]}[{WORDS - 1}]")
+            later = _later(e, f"{names[batch[-1]]}[{WORDS - 1}]")
             for start, name in names.items():
                 pieces.cut(dst, start, name, f" + {later}")
     if inside:
@@ -109,7 +107,7 @@ def _load_unaligned(e: Emitter, o: Op) -> None:
             _load_part(e, box, t, dst, n)
 
 
-def _zero_after(e: Emitter, last: str) -> str:
+def _later(e: Emitter, last: str) -> str:
     """A zero that is known once the last of a batch of loads is there: see `behind` in the prelude."""
     name = e.name("later")
     e.line(f"const int {name} = behind({last});")
@@ -132,7 +130,7 @@ def _load_part(e: Emitter, box: Box, t: Tile, dst: Array, n: int) -> None:
             names.append(e.name("units"))
             given = ", ".join([pointer, in_unit[at], *sizes])
             e.line(f"const Units {names[-1]} = load_units({given});")
-        later = _zero_after(e, f"{names[-1]}.w[7]")
+        later = _later(e, f"{names[-1]}.w[7]")
         for start, name in zip(batch, names, strict=True):
             loaded(e, dst, start, UNIT_BYTES, f"shifted<{align}>({name}, {later})")
 
@@ -196,24 +194,9 @@ def _prefetch_box(e: Emitter, o: Op) -> None:
         e.line(f"ahead_of({there}, {begins[at]});")
 
 
-def _after(e: Emitter, o: Op) -> None:
-    """A word in four, the most that an access brings, is computed with a zero that is known later."""
-    x, last = map(e.regs, o.operands)
-    n = per_word(last.elem)
-    assert isinstance(x.elem, DType)
-    word_of_last = word(last, (len(last.elements) - 1) // n * n)
-    zero = e.shared_in_scope(("zero after", o.operands[1]), lambda: _zero_after(e, word_of_last))
-    dst = e.array(o.result)
-    for w in range(dst.words):
-        text = word(x, w * per_word(x.elem))
-        text = f"{text} | {zero}" if w % 4 == 0 else text
-        e.line(f"{dst.name}[{w}] = {text if is_packed(x.elem) else unword(x.elem, text, 0)};")
-
-
 LOWER: dict[OpKind, Lowering] = {
     unaligned.load_unaligned: _load_unaligned,
     unaligned.no_units: _no_units,
     unaligned.load_unaligned_ahead: _load_unaligned_ahead,
     unaligned.prefetch_box: _prefetch_box,
-    tile.after: _after,
 }

@@ -17,7 +17,6 @@ from warploom.ir.core import Func, Level
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.drop_private_syncs import drop_private_syncs, guards_memory
-from warploom.passes.placed.keep_loads_together import has_plain_loops, keep_loads_together
 from warploom.passes.placed.limit_unrolling import limit_unrolling
 from warploom.passes.placed.narrow_comparisons import (
     has_wide_comparisons,
@@ -298,7 +297,6 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(place_grid_wait, Level.PLACED, lambda f, target: target.grid.dependent),
     _row(place_warp_syncs, Level.PLACED),
     _row(pipeline_unaligned_loads, Level.PLACED, has_unaligned_loads),
-    _row(keep_loads_together, Level.PLACED, has_plain_loops),
 )
 
 

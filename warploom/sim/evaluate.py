@@ -236,7 +236,6 @@ PURE |= {
     tile.concat: lambda o, *parts: np.concatenate(parts, o.attrs["axis"]),
     tile.convert_layout: lambda o, x: x,
     tile.agree: lambda o, x: x,
-    tile.after: lambda o, x, last: x,
     task.forward: lambda o, x: x,
 }
 

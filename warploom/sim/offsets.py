@@ -40,7 +40,6 @@ _MOVES: dict[OpKind, int] = {
     tile.slice_tile: 0,
     tile.convert_layout: 0,
     tile.agree: 0,
-    tile.after: 0,
 }
 _WIDE = np.dtype(np.int64)
 _widened = operator.methodcaller("astype", np.int64)

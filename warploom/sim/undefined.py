@@ -30,7 +30,7 @@ Fn = Callable[..., Any]
 _DIVISIONS = {arith.idiv: "//", arith.rem: "%"}
 _MOVES = frozenset((
     tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile, tile.concat,
-    tile.convert_layout, tile.agree, tile.after, task.forward,
+    tile.convert_layout, tile.agree, task.forward,
 ))  # fmt: skip
 _BY_INDEX = frozenset((tile.gather, task.slice_block))  # which move elements of the first operand
 _FOLDS = frozenset((tile.reduce, tile.scan, *combine.SEVERAL))

@@ -119,10 +119,6 @@ def _gathered(o: Op, axis: int) -> Along:
     return (None if axis == o.attrs["axis"] else axis, axis)
 
 
-def _first_alike(o: Op, axis: int) -> Along:
-    return axis, None
-
-
 def _multiplied(o: Op, axis: int) -> Along:
     """Rows of scales are rows of a and columns of b; a batch is one of all."""
     scales, rows = len(o.operands) > 3, len(shape_of(o.operands[0].type)) - 2
@@ -238,12 +234,6 @@ def convert_layout(x: Tile, *, layout: object) -> Tile:
 def agree(x: Tile) -> Tile:
     """x, as the first of the threads that hold an element has it: an atomic gives its old values to one
     thread each, and this gives them to all."""
-    return x
-
-
-@op(Family.MOVE, levels=frozenset({Level.PLACED}), axes=_first_alike)
-def after(x: Tile, last: Tile) -> Tile:
-    """x, for what computes with it when `last`, which was loaded after it, is there, too."""
     return x
 
 
