@@ -202,3 +202,34 @@ def test_vectors_of_lanes_spread_over_the_banks() -> None:
         where = eval(put, {"put_at": at})
         np.testing.assert_array_equal(where, 4 * (number ^ number >> 5 & 3))
         assert {wavefronts(w, 4) for w in where} == {1}
+
+
+@wl.jit
+def rows_by_number(x_ptr: Any, y_ptr: Any, steps: Any, BY: tl.constexpr, N: tl.constexpr) -> None:
+    """y[j] ← row min(j · BY, N - 1) of x; zeros where there is no such row."""
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i[:, None] * N + i[None, :])
+    for j in range(steps):
+        here = i == tl.minimum(j * BY, N - 1)
+        tl.store(y_ptr + j * N + i, tl.sum(tl.where(here[:, None], x, 0.0), 0))
+
+
+def test_a_sum_of_no_slice_where_a_number_wraps() -> None:
+    args = [road.filled(np.ones((16, 16)), np.float32), road.array((8, 16), np.float32), 8]
+    _, found = road.check_equal(rows_by_number, args, 1, {"BY": 1 << 29, "N": 16}, ("late",))
+    assert [row.max() for row in found[1]] == [1, 1, 1, 1, 0, 0, 0, 0]
+
+
+@wl.jit
+def before_a_number(y_ptr: Any, steps: Any, BY: tl.constexpr, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    for j in range(steps):
+        first = tl.minimum(j * BY, N - 1).to(tl.int64)
+        less = (i - 8).to(tl.int64) < first + (i // 2 - 5).to(tl.int64)
+        tl.store(y_ptr + j * N + i, less.to(tl.int32))
+
+
+def test_wide_comparisons_where_a_number_wraps() -> None:
+    """Sums of 32 bits of what may be far away would wrap."""
+    args = [road.array((8, 16), np.int32), 8]
+    road.check_equal(before_a_number, args, 1, {"BY": 1 << 29, "N": 16}, ("late",))

@@ -37,7 +37,7 @@ _WIDE = Interval(-(1 << 61), 1 << 61)  # scalars: sums and differences of two do
 
 def narrow_comparisons(func: Func) -> Func:
     """See the module's docstring."""
-    facts = facts_of(func)
+    facts = facts_of(func).wrapping()  # what is compared may be negative because a sum wrapped
 
     def rule(o: Op, b: Builder) -> Sequence[Value] | None:
         if not _compares_places(o):

@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from warploom.analysis.facts import Facts, facts_of
 from warploom.ir import build
@@ -134,6 +135,10 @@ class _Slicer:
     names: set[str]
     top: Builder = field(default_factory=Builder)
 
+    @cached_property
+    def wrapping(self) -> Facts:
+        return self.facts.wrapping()
+
     def region(self, region: Region, depth: int = 0) -> Region:
         b = Builder()
         for o in region.ops:
@@ -212,7 +217,9 @@ class _Slicer:
         """The slice, where the index is one and lies inside of the axis."""
         if index is None:
             return None
-        known = self.facts.interval(index)
+        # A mask holds nowhere where a wrapped number is no place; a gather by such a number is an error.
+        facts = self.facts if beside is None else self.wrapping
+        known = facts.interval(index)
         inside = known.low >= 0 and known.high < shape_of(x.type)[axis]
         return _Slice(x, axis, index, beside) if inside else None
 
