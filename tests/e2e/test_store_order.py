@@ -149,8 +149,13 @@ def placed(x_ptr, out_ptr, n, step, PLACE: tl.constexpr, N: tl.constexpr):
     out = tl.make_tensor_descriptor(out_ptr, [8 * N, 2 * N], [2 * N, 1], [N, N])
     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
     x = tl.load(x_ptr + at)
-    row = 0
+    row, other = 0, 0
+    if PLACE == "step ≥ 16":
+        tl.assume(step >= 16)
     for t in range(n):
+        inner = t * N
+        for _ in range(2):
+            inner = inner // 2
         for i in range(2):
             y = (tl.dot(x, x) + 2 * t + i).to(tl.bfloat16)
             if PLACE == "t * step" or PLACE == "t * (step * 2)":
@@ -181,10 +186,34 @@ def placed(x_ptr, out_ptr, n, step, PLACE: tl.constexpr, N: tl.constexpr):
             elif PLACE == "t, t + 1":
                 out.store([t * N, i * N], y)
                 out.store([t * N + N, i * N], y)
+            elif PLACE == "t * t":
+                out.store([(t - 2) * (t - 2) * N, i * N], y)
+            elif PLACE == "t * (n - t)":
+                out.store([t * (n - t) * N, i * N], y)
+            elif PLACE == "t * step + (n - t) * N":
+                out.store([t * step + (n - t) * N, i * N], y)
+            elif PLACE == "row - other":
+                out.store([row - other, i * N], y)
+            elif PLACE == "the row before":
+                out.store([other, i * N], y)
+            elif PLACE == "halves":
+                out.store([inner, i * N], y)
+            elif PLACE == "t // 4, t % 2":
+                out.store([(t // 4) * N * 2 + i * N, (t % 2) * N], y)
+            elif PLACE == "t // 2 + t % 2":
+                out.store([(t // 2 + t % 2) * N, i * N], y)
+            elif PLACE == "bool(t)":
+                out.store([t.to(tl.int1).to(tl.int32) * N, i * N], y)
+            elif PLACE == "step ≥ 16":
+                out.store([t * (step * 2), i * N], y)
             elif PLACE == "2 * t, 2 * t + 1":
                 out.store([2 * t * N, i * N], y)
                 out.store([2 * t * N + N, i * N], y)
-        if PLACE == "row += step":
+        if PLACE == "the row before":
+            other, row = row, row + N
+        elif PLACE == "row - other":
+            other, row = other + N, row + N
+        elif PLACE == "row += step":
             row += step
         else:
             row = (row + N) % (2 * N)
@@ -200,6 +229,10 @@ PLACES = [
     ("2 * t + i, of few", 1, True),
     *[("t * step + i", 64, False), ("t * step + i", 128, True)],
     *[("t, t + 1", 1, False), ("2 * t, 2 * t + 1", 1, True)],
+    *[("t * t", 1, False), ("t * (n - t)", 1, False), ("t * step + (n - t) * N", 64, False)],
+    *[("row - other", 1, False), ("the row before", 1, False), ("halves", 1, False)],
+    *[("t // 4, t % 2", 1, False), ("t // 2 + t % 2", 1, False), ("bool(t)", 1, False)],
+    *[("step ≥ 16", 16, False), ("step ≥ 16", 32, True)],
 ]
 
 
@@ -391,3 +424,67 @@ def test_strides_are_at_least_what_is_stored(kind: str, apart: int) -> None:
             out[:] = 0
             compiled.simulate(x, out, 3, step, grid=(1,), order=order)
             assert np.array_equal(out.astype(np.float32), want.astype(np.float32))
+
+
+@wl.jit
+def pitched(x_ptr, out_ptr, n, KIND: tl.constexpr, STEP: tl.constexpr, N: tl.constexpr):
+    """Tiles of rows 8 * N apart that begin `STEP` after those of the iteration before."""
+    rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + rows * N + columns)
+    out_ptrs = out_ptr + rows * 8 * N + columns
+    for t in range(n):
+        y = (tl.dot(x, x) + t).to(tl.bfloat16)
+        if KIND == "a place":
+            tl.store(out_ptr + t * STEP + rows * 8 * N + columns, y)
+        elif KIND == "pointers":
+            tl.store(out_ptrs, y)
+            out_ptrs += STEP
+        elif KIND == "a block pointer":
+            block = tl.make_block_ptr(
+                out_ptr + t * STEP, (N, N), (8 * N, 1), (0, 0), (N, N), (1, 0)
+            )
+            tl.store(block, y)
+        elif KIND == "two columns":
+            for i in range(2):
+                tl.store(out_ptr + t * STEP + i * N + rows * 8 * N + columns, y + i)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    "kind, step, is_apart",
+    [
+        *[(kind, step, False) for kind in ("a place", "pointers") for step in (480, 320, 64)],
+        *[("a place", step, True) for step in (64 * 512, 512 * 64 + 64)],
+        *[("pointers", 64 * 512, True), ("a block pointer", 32, False)],
+        *[("a block pointer", 8 * 512, False), ("two columns", 64 * 512, True)],
+    ],
+)
+def test_steps_lead_into_no_other_row(kind: str, step: int, is_apart: bool) -> None:
+    """Where a view has no end along an axis, it goes on into its next row; nine steps do here."""
+    x = np.random.default_rng(0).integers(-2, 3, (64, 64)).astype(ml_dtypes.bfloat16)
+    meta = {"KIND": kind, "STEP": step, "N": 64, "num_warps": 4}
+    want, out = (np.zeros(9 * step + 64 * 512, ml_dtypes.bfloat16) for _ in range(2))
+    pitched[(1,)](x, want, 9, **meta)
+    compiled = pitched.compile_for(x, out, 9, grid=(1,), **meta)
+    assert ("tma_store" in compiled.cuda) == is_apart
+    for order in ("late", "early", "reverse"):
+        out[:] = 0
+        compiled.simulate(x, out, 9, grid=(1,), order=order)
+        assert np.array_equal(out.astype(np.float32), want.astype(np.float32))
+
+
+@wl.jit
+def rows_of_parts(x_ptr, out_ptr, n, N: tl.constexpr):
+    at = tl.arange(0, N)
+    for t in range(n):
+        tl.store(out_ptr + t // 2 * N + t % 2 * (N + N // 2) + at, tl.load(x_ptr + at) + t)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_a_barrier_parts_what_parts_of_a_number_lead_to() -> None:
+    x, want, out = np.ones(128, np.float32), *(np.zeros(1024, np.float32) for _ in range(2))
+    rows_of_parts[(1,)](x, want, 9, N=128, num_warps=4)
+    compiled = rows_of_parts.compile_for(x, out, 9, N=128, grid=(1,), num_warps=4)
+    assert "__syncthreads()" in compiled.cuda.split("__global__")[1]
+    compiled.simulate(x, out, 9, grid=(1,), order="reverse")
+    assert np.array_equal(out, want)

@@ -1,15 +1,17 @@
 """Whether the iterations of a loop store to places of their own.
 
 That a place depends on what changes is not enough: `i // 2` is the same for two iterations, and boxes of 64
-rows that begin at `i` overlap.  A loop's numbers are followed to the place.  Sums, products and conversions
-keep them apart, a quotient and a remainder do together, and nothing else does (`i & 1`, `minimum(i, 2)`, what
-a table holds).  They have to move on as far as an iteration stores:
+rows that begin at `i` overlap.  A loop's numbers are followed to the place.  Sums with and products by what
+the loop leaves alone keep them apart, as do conversions that lose nothing; a quotient and a remainder do
+together, where no remainder comes twice with one quotient; and nothing else does (`i & 1`, `i * i`,
+`i + i % 2`, `minimum(i, 2)`, what a table holds).  They have to move on as far as an iteration stores:
 
     for t in range(n): out.store([t * step, 0], …)     where step is a box or more
 
 Where that is so for some values of the function's parameters only, these are what the place *needs*, and a
-launch with others takes another variant.  Strides are taken to be large enough for what a mask leaves of a
-tile.  What bounds a loop tells nothing apart: two runs of `range(0, t)` store to the same places.
+launch with others takes another variant.  Strides that are not known are taken to be large enough for what a
+mask leaves of a tile, and what bounds leave of a box.  What bounds a loop tells nothing apart: two runs of
+`range(0, t)` store to the same places.
 
 More is taken for granted of a loop that shares its iterations with other programs, as these have no order
 anyway (it counts from the program's number, goes on by that of programs, or draws tickets), and of the arms
@@ -21,31 +23,67 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, inf, prod
+from itertools import product
+from math import ceil, gcd, inf, prod
 from typing import NamedTuple
 
 from warploom.analysis.facts import Facts
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import backward_slice, moved, passed_on
+from warploom.ir.analysis import backward_slice, closure, moved, passed_on
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import Scalar, shape_of
+from warploom.ir.types import Scalar, dtype_of
 
 Need = tuple[tuple[int, ...], int]  # parameters whose product, or its negative, has to be so large
 Needs = frozenset[Need]
 
 _QUOTIENTS = (arith.idiv, arith.shr)
 _REMAINDERS = (arith.rem, arith.and_)
+_MOST = 1 << 16  # places that are looked at one by one
 _SUMS = (arith.add, arith.sub, arith.addptr)
-_LINEAR = (*_SUMS, arith.mul, arith.cast, arith.neg)
+_LINEAR = (*_SUMS, arith.mul, arith.neg)
 _CHOOSES = (*arith.COMPARE, arith.select)
 
 
 class Step(NamedTuple):
-    """How far apart two values are, at least: `size` times parameters, by their numbers."""
+    """How far apart two values are, at least: `size` times parameters, by their numbers.  is_least: not by a
+    multiple of that."""
 
     size: float
     parameters: tuple[int, ...] = ()
+    is_least: bool = False
+
+
+class Extent(NamedTuple):
+    """What an iteration stores around a value.  axes: (stride, how many), as far as these are known.
+    is_trusted: steps by parameters are taken to be more than that.  unit: how far one of the value moves."""
+
+    axes: tuple[tuple[int, int], ...]
+    is_trusted: bool = False
+    unit: int = 1
+
+    @property
+    def span(self) -> int:
+        return 1 + sum(abs(stride) * (n - 1) for stride, n in self.axes)
+
+    def meets(self, step: int) -> bool:
+        """Are two of its elements a multiple of a step apart?"""
+        if step >= self.span:
+            return False
+        *outer, (stride, n) = sorted(self.axes, key=lambda axis: axis[1]) or [(0, 1)]
+        if prod(m for _, m in outer) > _MOST:
+            return True
+        common = gcd(stride, step)
+        left = step // common
+        for turns in product(*(range(1 - m, m) for _, m in outer)):
+            start = sum(i * by for i, (by, _) in zip(turns, outer, strict=True))
+            if start % common:
+                continue
+            first = -start // common * pow(stride // common, -1, left) % left
+            fits = range(first - (first + n - 1) // left * left, n, left)
+            if any(start + i * stride for i in fits):
+                return True
+        return False
 
 
 ANY = Step(inf)  # iterations that are in no order with each other
@@ -59,8 +97,7 @@ class MovingPlace:
     facts: Facts
     structure: Structure
     sources: dict[Value, tuple[Value, ...]]
-    is_masked: bool = True
-    extents: Mapping[Value, int] = field(default_factory=dict)
+    extents: Mapping[Value, Extent] = field(default_factory=dict)
     told: dict[tuple[Value, Step], Needs | None] = field(default_factory=dict)
     open: set[Value] = field(default_factory=set)  # asked about, so that no way leads back
 
@@ -69,7 +106,7 @@ class MovingPlace:
         """Do other programs have iterations of the loop, and so in no order?"""
         first = [x for c in control.carried(self.loop) for x in c.init]
         if self.loop.kind is control.for_:
-            first.append(self.loop.operands[0])
+            first = [self.loop.operands[0]]
         return ANY in self._steps.values() or any(map(self._counts_programs, first))
 
     def _counts_programs(self, v: Value) -> bool:
@@ -88,10 +125,9 @@ class MovingPlace:
         lo, hi, step = map(self.facts.interval, self.loop.operands[:3])
         return lo.low + 2 * step.low >= hi.high
 
-    def needs(self, extents: Mapping[Value, int]) -> Needs | None:
+    def needs(self, extents: Mapping[Value, Extent]) -> Needs | None:
         """What has to hold for each iteration of the loop to have a place of its own; None where that is not
-        known to be so.  extents: of each value that says where the place is, how much of that an iteration
-        stores; 0 where any other value is another place."""
+        known to be so.  extents: of each value that says where the place is."""
         self.extents = extents
         steps = self._steps
         if self.is_shared:
@@ -125,12 +161,16 @@ class MovingPlace:
                 same.add(v)
                 v = yielded[v]
             o = self.structure.maker(v)
+            step = None
             if o is not None and o.kind in _SUMS and o.operands[0] in same:
-                found[p] = self.size(o.operands[1])
+                step = self.size(o.operands[1])
             elif o is not None and o.kind is arith.add and o.operands[1] in same:
-                found[p] = self.size(o.operands[0])
+                step = self.size(o.operands[0])
             elif o is not None and o.kind is tile.atomic:
-                found[p] = ANY
+                step = ANY
+            # of another one its first value is not known to be a step away from this one's
+            if step is not None and (len(same) == 1 or step == ANY):
+                found[p] = step
         if self.loop.kind is control.for_:
             found[self.loop.regions[0].params[0]] = self.size(self.loop.operands[2])
         return found
@@ -145,11 +185,14 @@ class MovingPlace:
             return ANY
         if o is not None and o.kind is arith.mul:
             x, y = map(self.size, o.operands)
-            return Step(max(n, x.size * y.size), x.parameters + y.parameters)
+            factors = x.parameters + y.parameters
+            size = x.size * y.size if factors else max(n, x.size * y.size)
+            return Step(size, factors, x.is_least or y.is_least)
         inner = moved(o) if o is not None else None
         if o is not None and o.kind is arith.cast:
             inner = o.operands[0]
-        return self.size(inner) if inner is not None else Step(n)
+        is_least = self.facts.constant(v) is None
+        return self.size(inner) if inner is not None else Step(n, is_least=is_least)
 
     def _least(self, v: Value) -> int:
         known = self.facts.interval(v)
@@ -169,46 +212,94 @@ class MovingPlace:
     def _leads(self, v: Value, step: Step) -> Needs | None:
         """The same of what follows from v."""
         found: list[Needs | None] = []
-        parts: dict[bool, Needs | None] = {}
+        parts: list[tuple[Op, Needs]] = []
         for x in self.after.get(v, ()):
             o = self.structure.maker(x)
-            if o is None or o.kind in control.LOOPS:  # handed on
-                found.append(self._tells(x, step))
+            if o is None or o.kind in control.LOOPS:
+                found.append(self._tells(x, step) if self._hands_on(x) else None)
             elif o.kind in (*_QUOTIENTS, *_REMAINDERS) and o.operands[0] is v:
                 told = self._tells(x, Step(1))
-                parts[o.kind in _QUOTIENTS] = _fewest((parts.get(o.kind in _QUOTIENTS), told))
-            elif o.kind in _LINEAR or moved(o) is not None:
+                parts += [] if told is None else [(o, told)]
+            elif self._keeps_apart(o, v):
                 found.append(self._tells(x, self._scaled(o, v, step)))
             elif self.is_shared or (self._is_pair and o.kind in _CHOOSES):
                 found.append(self._tells(x, ANY))
-        quotient, remainder = parts.get(True), parts.get(False)
-        if quotient is not None and remainder is not None:
-            found.append(quotient | remainder)
+        found += [p | q for (x, p), (y, q) in product(parts, parts) if self._are_parts(x, y)]
         return _fewest(found)
+
+    def _keeps_apart(self, o: Op, v: Value) -> bool:
+        """Does an op's result differ wherever v does, by as much as it is multiplied by?"""
+        if o.kind is arith.cast:
+            source, to = dtype_of(v.type), dtype_of(o.result.type)
+            return source.is_int and to.is_int and to.bits >= min(source.bits, 32)
+        others = [x for x in o.operands if x is not v]
+        is_alone = len(others) == len(o.operands) - 1
+        if o.kind in _LINEAR:
+            return is_alone and (self.is_shared or not any(map(self._moves, others)))
+        return moved(o) is not None
+
+    def _hands_on(self, v: Value) -> bool:
+        """Does a loop hand on what it begins with as v, but for what any other iteration adds?"""
+        if self.is_shared:
+            return True
+        c = self.structure.carried(v)
+        if c is None or self.structure.made[v].op is self.loop:
+            return False
+        o = self.structure.maker(c.yielded[-1])
+        if o is None or o.kind not in _SUMS:
+            return c.yielded[-1] in c.params
+        return o.operands[0] in c.params and not self._moves(o.operands[1])
+
+    def _moves(self, v: Value) -> bool:
+        """Does v follow from the loop's numbers?  Of what is but bounded by them the spread counts."""
+        behind = closure([v], self._sources)
+        return not behind.isdisjoint(self._own)
+
+    @cached_property
+    def _own(self) -> set[Value]:
+        return {p for r in self.loop.regions for p in r.params}
+
+    def _are_parts(self, quotient: Op, remainder: Op) -> bool:
+        """Are a quotient and a remainder of one number the same for no other one?"""
+        if quotient.kind not in _QUOTIENTS or remainder.kind not in _REMAINDERS:
+            return False
+        of, by = quotient.operands
+        _, rest = remainder.operands
+        are_bits = quotient.kind is arith.shr, remainder.kind is arith.and_
+        if self.is_shared or (by is rest and not any(are_bits)):
+            return True
+        n, m = self.facts.constant(by), self.facts.constant(rest)
+        if n is None or m is None:
+            return False
+        n = 1 << n if quotient.kind is arith.shr else n
+        if remainder.kind is arith.and_:
+            m = m + 1 if m >= 0 and m & (m + 1) == 0 else 0
+        is_alike = are_bits[0] == are_bits[1] or self.facts.interval(of).low >= 0
+        return is_alike and 0 < n <= m
 
     def _scaled(self, o: Op, v: Value, step: Step) -> Step:
         for x in o.operands if o.kind is arith.mul else ():
             if x is not v:
-                size, parameters = self.size(x)
-                step = Step(step.size * size, step.parameters + parameters)
+                size, parameters, is_least = self.size(x)
+                factors = step.parameters + parameters
+                step = Step(step.size * size, factors, step.is_least or is_least)
         return step
 
     def _clears(self, v: Value, step: Step) -> Needs | None:
         """The same of a value that says itself where the place is: it moves on by what is stored."""
-        size, parameters = step
-        n = self.extents[v]
-        if shape := shape_of(v.type):
-            axes = [(self.facts.axis(v, a).slope or inf, n) for a, n in enumerate(shape)]
-            if not parameters or not size:
-                is_clear = all(size % s or size >= n * abs(s) for s, n in axes)
-                return frozenset() if not size or is_clear else None
-            span = 1 + sum(abs(s) * (n - 1) for s, n in axes)
-            return frozenset() if self.is_masked or span == inf else self.at_least(step, int(span))
-        return self.at_least(step, n)
+        extent = self.extents[v]
+        step = step._replace(size=step.size * extent.unit)
+        size, parameters, is_least = step
+        if size == inf or not size:
+            return frozenset() if size else None
+        if parameters:
+            return frozenset() if extent.is_trusted else self.at_least(step, extent.span)
+        meets = size < extent.span if is_least else extent.meets(int(size))
+        return None if meets else frozenset()
 
     def at_least(self, step: Step, n: int) -> Needs | None:
         """What has to hold for a step to be n or more; None where that is not known to be so."""
-        size, parameters = step
+        size, parameters, _ = step
         known = prod((self._least(self.structure.root.params[i]) for i in parameters), start=size)
         if known >= n:
             return frozenset()

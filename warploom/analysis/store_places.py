@@ -11,14 +11,14 @@ of that one:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 from warploom.analysis.facts import Facts
-from warploom.analysis.moving_places import MovingPlace, Needs
+from warploom.analysis.moving_places import Extent, MovingPlace, Needs
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import backward_slice, sources
+from warploom.ir.analysis import backward_slice, moved, sources
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import shape_of
@@ -39,32 +39,92 @@ class StorePlaces:
         """What has to hold for the iterations of all loops around a store to keep out of each other's places;
         None where that is not known to be so.  sides: of what a box's view gets in an iteration, if that is
         not the box."""
-        made = self.structure.maker(o.operands[0])
-        is_view = made is not None and made.kind is tile.make_view
-        bases = dict.fromkeys(made.operands if made is not None and is_view else (), 0)
-        if o.kind is not tile.store_box:
-            bases[o.operands[0]] = 1
         starts: dict[Value, float] = dict(zip(o.operands[2:], sides or _sides(o), strict=False))
         starts = {v: n + self._spread(v, self._replicas) for v, n in starts.items()}
         left = [x for x in self.structure.loops(o) if self.repeats(x)]
-        left = [x for x in left if self.varies((*bases, *starts), x)]
+        left = [x for x in left if self.varies((*self._base(o), *starts), x)]
         needs: Needs = frozenset()
         while left:
             for loop in left:  # one whose iterations keep apart whatever the other loops do
                 others = {p for x in left if x is not loop for r in x.regions for p in r.params}
                 moving = MovingPlace(loop, self.facts, self.structure, self._sources)
-                moving.is_masked = len(o.operands) > 2
-                ends = starts
-                if not moving.is_shared:
-                    ends = {v: n + self._spread(v, others) for v, n in starts.items()}
-                sized = {v: int(n) for v, n in ends.items() if n < math.inf}
-                if (found := moving.needs({**bases, **sized})) is not None:
+                if (found := moving.needs(self._extents(o, starts, moving, others))) is not None:
                     break
             else:
                 return None
             needs |= found | self._axes(o, moving)
             left.remove(loop)
         return needs
+
+    def _base(self, o: Op) -> tuple[Value, ...]:
+        """The pointers that say where a store is, or its view."""
+        if o.kind is not tile.store_box:
+            return o.operands[:1]
+        view = self.structure.maker(o.operands[0])
+        return view.operands[:1] if view is not None and view.kind is tile.make_view else ()
+
+    def _extents(
+        self, o: Op, starts: Mapping[Value, float], moving: MovingPlace, others: Set[Value]
+    ) -> dict[Value, Extent]:
+        """What lies around the values that say where a store is, with all that other loops add to it."""
+        own = {p for r in moving.loop.regions for p in r.params}
+        ends = starts
+        if not moving.is_shared:
+            ends = {v: n + self._spread(v, others) for v, n in starts.items()}
+        alone = {v: Extent(((1, int(n)),)) for v, n in ends.items() if n < math.inf}
+        if o.kind is not tile.store_box:
+            return {v: self._around(v, len(o.operands) > 2, others) for v in o.operands[:1]}
+        base = self._base(o)
+        if not base or moving.is_shared:
+            return alone | dict.fromkeys(base, Extent((), True))
+        view = self.structure.maker(o.operands[0])
+        assert view is not None
+        axes = self._box(o, view, others | own)
+        if self.varies(base, moving.loop):
+            known = Extent(tuple(x for x in axes if x is not None), is_trusted=True)
+            return {} if self.varies(starts, moving.loop) else dict.fromkeys(base, known)
+        if not others.isdisjoint(backward_slice(base, self._sources)):
+            return {}
+        extents = view.operands[1 : 1 + len(axes)]
+        for a, (v, extent, axis) in enumerate(zip(o.operands[2:], extents, axes, strict=True)):
+            is_open = (self.facts.constant(extent) or 0) >= tile.UNBOUNDED
+            if v in alone and axis is not None and is_open and self._wraps(v, axis, axes):
+                stride, *_ = axis
+                around = [x for x in (*axes[:a], *axes[a + 1 :]) if x is not None]
+                alone[v] = Extent((*around, (stride, int(ends[v]))), unit=abs(stride))
+        return alone
+
+    def _around(self, v: Value, is_masked: bool, others: Set[Value]) -> Extent:
+        """The same of a tile of pointers."""
+        counts = shape_of(v.type)
+        slopes = [self.facts.axis(v, a).slope for a in range(len(counts))]
+        known = [(s, n) for s, n in zip(slopes, counts, strict=True) if s]
+        spread = self._spread(v, others)
+        if 0 < spread < tile.UNBOUNDED:
+            known.append((1, 1 + int(spread)))
+        return Extent(tuple(known), is_masked or None in slopes)
+
+    def _box(self, o: Op, view: Op, moving: Set[Value]) -> list[tuple[int, int] | None]:
+        """Of each axis of a view whose stride is known: that, and how many a box has there and loops add.
+        An axis is taken to end where that of the next larger stride goes on."""
+        sides = _sides(o)
+        strides = [self.facts.constant(x) for x in view.operands[1 + len(sides) :]]
+        found: list[tuple[int, int] | None] = []
+        for v, n, stride in zip(o.operands[2:], sides, strides, strict=True):
+            most = n + int(self._spread(v, moving))
+            if stride and (larger := [abs(s) for s in strides if s and abs(s) > abs(stride)]):
+                most = min(most, max(n, -(-min(larger) // abs(stride))))
+            found.append((stride, most) if stride else None)
+        return found
+
+    def _wraps(
+        self, v: Value, axis: tuple[int, int], axes: Sequence[tuple[int, int] | None]
+    ) -> bool:
+        """May boxes along an axis without an end go on into what others have along the next larger one?"""
+        stride, n = abs(axis[0]), axis[1]
+        larger = [abs(x[0]) for x in axes if x is not None and abs(x[0]) > stride]
+        known = self.facts.interval(v)
+        return not larger or (known.high - known.low + n) * stride > min(larger)
 
     def _axes(self, o: Op, moving: MovingPlace) -> Needs:
         """What has to hold for a loop to move a box along axes of its view by more than what the box has
@@ -97,14 +157,17 @@ class StorePlaces:
         if backward_slice([v], self._sources).isdisjoint(moving):
             return 0
         o = self.structure.maker(v)
-        if o is not None and o.kind in (arith.add, arith.sub):
+        if o is not None and o.kind in (arith.add, arith.sub, arith.addptr):
             return sum(self._spread(x, moving) for x in o.operands)
         if o is not None and o.kind is arith.mul:
             for x, c in (o.operands, reversed(o.operands)):
                 if (n := self.facts.constant(c)) is not None:
                     return abs(n) * self._spread(x, moving)
+        inner = moved(o) if o is not None else None
         if o is not None and o.kind is arith.cast:
-            return self._spread(o.operands[0], moving)
+            inner = o.operands[0]
+        if inner is not None:
+            return self._spread(inner, moving)
         known = self.facts.interval(v)
         return known.high - known.low
 
