@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from corpus import split_k
 from corpus.case import Case
 from corpus.plain import matmul
@@ -155,3 +157,33 @@ def test_the_usual_variant_is_what_it_was() -> None:
 def test_what_cannot_be_shared_is_refused() -> None:
     with pytest.raises(CompileError, match="'last_wave': num_ctas=2 divides the program already"):
         compiled(160, 1024, split_k=LAST_WAVE, num_ctas=2)
+
+
+@wl.jit
+def plane_product(
+    a: Any, b: Any, c: Any, M: Any, N: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+) -> None:  # fmt: skip
+    m, n = (
+        tl.program_id(0) * BM + tl.arange(0, BM),
+        tl.program_id(1) * BN + tl.arange(0, BN),
+    )
+    acc = tl.zeros((BM, BN), tl.float32)
+    for t in range(0, K, BK):
+        k = t + tl.arange(0, BK)
+        x = tl.load(
+            a + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0
+        )
+        y = tl.load(
+            b + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0
+        )
+        acc = tl.dot(x, y, acc)
+    tl.store(c + m[:, None] * N + n[None, :], acc, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+def test_no_grid_is_checked_that_no_launch_has() -> None:
+    """What turns a condition is sought among numbers of programs of 31 bits."""
+    args = [*(road.filled(np.ones(s), BF16) for s in ((640, 208), (208, 384)))]
+    args += [road.array((640, 384), np.float32), 640, 384, 208]
+    meta = {"BM": 128, "BN": 256, "BK": 64, "split_k": LAST_WAVE}
+    report = plane_product.compile_for(*args, grid=(5, 2), **meta).check()
+    assert not report.failures, str(report)

@@ -16,6 +16,7 @@ from warploom.ir.core import Op
 from warploom.sim.chosen import PATTERNS, Fill
 
 MUCH_LONGER = 4  # times the iterations of the longest loop in the base
+MOST_OF_GRID = (1 << 31) - 1  # programs along an axis
 MOST_STEPS = 20_000  # of inputs that are to flip conditions; as many of those that lengthen a loop
 
 
@@ -95,7 +96,7 @@ class Search:
         if wish.ids:
             wanted = [wish.ids.get(axis, 0) for axis in range(3)]
             grown = self.space.with_grid(case, [n + 1 for n in wanted])
-            if grown is None:
+            if grown is None or max(grown.grid) > MOST_OF_GRID:
                 return None, ()
             case = grown
             x, y, _ = (*case.grid, 1, 1)[:3]
