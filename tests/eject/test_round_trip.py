@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.e2e import road
 from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
 from tests.eject.corpus import cases
@@ -16,6 +18,7 @@ from tests.explicit.test_spelling import Cluster, Machinery, Numbers
 from tests.pairwise import every
 from warploom import Script
 from warploom.explicit.translate import kernel_parameters
+from warploom.ir.ops import tile
 from warploom.ir.types import Pointer
 from warploom.kernels.explicit.attention import Attention
 from warploom.kernels.explicit.dual_gemm import DualGemm
@@ -129,3 +132,24 @@ def test_scripts_too(name: str, tmp_path: Path) -> None:
     same_program(compiled, again)
     second, signature = owned(again.eject(), tmp_path, 1)
     same_program(compiled, second.compile(signature))
+
+
+@wl.jit
+def ordered(x_ptr: Any, y_ptr: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.sort(tl.load(x_ptr + at)))
+
+
+def test_partners_of_sorts_are_found_again(tmp_path: Path) -> None:
+    """That a gather exchanges partners no script says: its index does."""
+    args = [road.filled(np.arange(64)[::-1] % 7, np.int32), road.array((64,), np.int32)]
+    compiled, expected = road.check_equal(ordered, args, 1, {"BLOCK": 64}, ("late",))
+    script, signature = owned(compiled.eject(), tmp_path, 1)
+    again = script.compile(signature)
+    same_program(compiled, again)
+    gathers = [
+        [o.attrs.get("flips") for o in k.placed.body.all_ops if o.kind is tile.gather]
+        for k in (compiled, again)
+    ]
+    assert gathers[0] == gathers[1] and set(gathers[0]) == {1, 2, 4, 8, 16, 32}
+    road.same(expected, road.simulated(again, args, 1), "ejected")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from warploom.eject.flow import Flow
-from warploom.eject.spelling import Spelling, enter, spelling_of, unspelled
+from warploom.eject.spelling import UNSAID, Spelling, enter, spelling_of, unspelled
 from warploom.frontend import language
 from warploom.frontend.operators import KINDS
 from warploom.frontend.promotion import literal_dtype, promote
@@ -439,7 +439,7 @@ def by_name(x: Expressions, o: Op) -> str:
     """What a script writes as the op itself is called, with its attributes by name."""
     parts = [x.text(v) for v in o.operands]
     for name in o.kind.attributes:
-        given = o.attrs.get(name)
+        given = None if name in UNSAID else o.attrs.get(name)
         if given is not None and given is not False:  # axis 0 is neither
             said = quoted(given) if isinstance(given, str) else given
             parts.append(f"{'dim' if name == 'axis' else name}={said}")

@@ -42,8 +42,8 @@ def unspelled(o: Op | None, what: str) -> CompileError:
     )
 
 
-# How the kernel as written came to a place; the script does by itself.
-UNSAID = frozenset(("narrow",))
+# How the kernel as written came to a place, which the script does by itself, and what is found of it again.
+UNSAID = frozenset(("narrow", "flips"))
 
 
 def spelling_of(o: Op) -> Spelling:
