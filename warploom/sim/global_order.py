@@ -21,7 +21,7 @@ from warploom.errors import Note
 from warploom.ir import engines
 from warploom.ir.analysis import closure, uses
 from warploom.ir.core import Family, Func, Op, Value
-from warploom.ir.ops import tile, tma, unaligned
+from warploom.ir.ops import tile, unaligned
 from warploom.ir.types import Tile
 from warploom.sim.memory import Buffer
 from warploom.sim.order import Array, Participant
@@ -31,7 +31,7 @@ SEVERAL = -1  # in the place of a thread: any of those that run the op
 WRITES = frozenset({tile.store, tile.store_box})
 _BY_TILE = frozenset({*WRITES, tile.load, tile.load_box})
 _ORDERED = _BY_TILE | {unaligned.load_unaligned} | engines.COPIES_PIECES
-STORES = WRITES | {tma.tma_store}
+STORES = WRITES | engines.STORES_BOXES
 
 
 def is_ordered(o: Op) -> bool:
@@ -41,7 +41,7 @@ def is_ordered(o: Op) -> bool:
 
 def is_bulk_store(o: Op) -> bool:
     """Does TMA store what is there then, whatever was there before?"""
-    return o.kind is tma.tma_store and o.attrs.get("reduce") is None
+    return o.kind in engines.STORES_BOXES and o.attrs.get("reduce") is None
 
 
 def is_of_one_thread(o: Op) -> bool:
@@ -107,7 +107,7 @@ class GlobalAccesses:
         assert earlier is not None
         did = "stores" if earlier.party.op.kind in STORES else "loads"
         does = "stores" if now.party.op.kind in STORES else "loads"
-        by_bulk = earlier.party.op.kind is tma.tma_store
+        by_bulk = earlier.party.op.kind in engines.STORES_BOXES
         thread = "a thread" if last.thread[i] == SEVERAL else f"thread {last.thread[i]}"
         raise Race(
             "global-race",
