@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -152,6 +153,21 @@ def test_processes_that_a_program_starts_are_served(folder: Path) -> None:
     path = str(folder / "others")
     done = python(folder, "-m", "warploom", "run", "parent.py", code=0, path=path)
     assert done.stdout.split() == ["customized", *["customized", "warploom.triton"] * 2]
+
+
+def test_other_pythons_that_a_program_starts_say_nothing(tmp_path: Path) -> None:
+    """What runs first in them is text to all, and imports warploom where that runs."""
+    hook = ROOT / "warploom" / "cli" / "startup" / "sitecustomize.py"
+    text = hook.read_text(encoding="ascii")
+    ast.parse(text, feature_version=(3, 4))
+    assert "import annotations" not in text
+    code = f"import runpy, sys; sys.version_info = 3, 10, 0; runpy.run_path({str(hook)!r})"
+    code += "; assert 'warploom' not in sys.modules"
+    env = {**os.environ, "WARPLOOM_AS_TRITON": "1"}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and not done.stdout + done.stderr
 
 
 def test_a_script_s_own_errors_are_its_own(folder: Path) -> None:
