@@ -488,3 +488,31 @@ def test_a_barrier_parts_what_parts_of_a_number_lead_to() -> None:
     assert "__syncthreads()" in compiled.cuda.split("__global__")[1]
     compiled.simulate(x, out, 9, grid=(1,), order="reverse")
     assert np.array_equal(out, want)
+
+
+@wl.jit
+def pitched_views(x_ptr, out_ptr, n, KIND: tl.constexpr, PITCH: tl.constexpr, N: tl.constexpr):
+    """Tiles of descriptors whose rows, or layers, begin within those before."""
+    x = tl.load(x_ptr + tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :])
+    rows = tl.make_tensor_descriptor(out_ptr, [16 * N, 2 * N], [PITCH, 1], [N, N])
+    layers = tl.make_tensor_descriptor(out_ptr, [8, N, N], [PITCH, N, 1], [1, N, N])
+    for t in range(n):
+        y = (tl.dot(x, x) + t).to(tl.bfloat16)
+        if KIND == "rows":
+            rows.store([t * N, 0], y)
+        else:
+            layers.store([t, 0, 0], y[None])
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    "kind, pitch, is_apart",
+    [("rows", 128, True), ("rows", 32, False), ("layers", 4096, True), ("layers", 1024, False)],
+)
+def test_pitches_are_held_against_what_a_box_has(kind: str, pitch: int, is_apart: bool) -> None:
+    x = np.random.default_rng(0).integers(-2, 3, (64, 64)).astype(ml_dtypes.bfloat16)
+    meta = {"KIND": kind, "PITCH": pitch, "N": 64, "num_warps": 4}
+    out = np.zeros(16 * 64 * 128, ml_dtypes.bfloat16)
+    compiled = pitched_views.compile_for(x, out, 4, grid=(1,), **meta)
+    assert ("tma_store" in compiled.cuda) == is_apart
+    compiled.simulate(x, out, 4, grid=(1,), order="reverse")

@@ -87,8 +87,8 @@ class StorePlaces:
             return {}
         extents = view.operands[1 : 1 + len(axes)]
         for a, (v, extent, axis) in enumerate(zip(o.operands[2:], extents, axes, strict=True)):
-            is_open = (self.facts.constant(extent) or 0) >= tile.UNBOUNDED
-            if v in alone and axis is not None and is_open and self._wraps(v, axis, axes):
+            end = self.facts.constant(extent)
+            if v in alone and axis is not None and end and self._wraps(v, end, axis, axes):
                 stride, *_ = axis
                 around = [x for x in (*axes[:a], *axes[a + 1 :]) if x is not None]
                 alone[v] = Extent((*around, (stride, int(ends[v]))), unit=abs(stride))
@@ -106,25 +106,27 @@ class StorePlaces:
 
     def _box(self, o: Op, view: Op, moving: Set[Value]) -> list[tuple[int, int] | None]:
         """Of each axis of a view whose stride is known: that, and how many a box has there and loops add.
-        An axis is taken to end where that of the next larger stride goes on."""
+        An axis is taken to end where that of the next larger stride goes on, if a box does."""
         sides = _sides(o)
         strides = [self.facts.constant(x) for x in view.operands[1 + len(sides) :]]
         found: list[tuple[int, int] | None] = []
-        for v, n, stride in zip(o.operands[2:], sides, strides, strict=True):
-            most = n + int(self._spread(v, moving))
+        ends = [self.facts.constant(x) or tile.UNBOUNDED for x in view.operands[1 : 1 + len(sides)]]
+        for v, n, end, stride in zip(o.operands[2:], sides, ends, strides, strict=True):
+            n = min(n, end)
+            most = min(n + int(self._spread(v, moving)), end)
             if stride and (larger := [abs(s) for s in strides if s and abs(s) > abs(stride)]):
                 most = min(most, max(n, -(-min(larger) // abs(stride))))
             found.append((stride, most) if stride else None)
         return found
 
     def _wraps(
-        self, v: Value, axis: tuple[int, int], axes: Sequence[tuple[int, int] | None]
+        self, v: Value, end: int, axis: tuple[int, int], axes: Sequence[tuple[int, int] | None]
     ) -> bool:
-        """May boxes along an axis without an end go on into what others have along the next larger one?"""
+        """May boxes along an axis go on into what others have along the next larger one, before its end?"""
         stride, n = abs(axis[0]), axis[1]
         larger = [abs(x[0]) for x in axes if x is not None and abs(x[0]) > stride]
         known = self.facts.interval(v)
-        return not larger or (known.high - known.low + n) * stride > min(larger)
+        return not larger or min(end, known.high - known.low + n) * stride > min(larger)
 
     def _axes(self, o: Op, moving: MovingPlace) -> Needs:
         """What has to hold for a loop to move a box along axes of its view by more than what the box has
