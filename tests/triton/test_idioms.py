@@ -643,3 +643,16 @@ def test_device_print_shows_bits(capsys: pytest.CaptureFixture[str]) -> None:
     kernel[(1,)](255)
     assert "0xff" in capsys.readouterr().out
     assert "0x%" in kernel.compile_for(254, grid=(1,)).cuda
+
+
+most = triton.constexpr_function(max)
+
+
+@triton.jit
+def filled(out_ptr: Any, N: tl.constexpr, M: tl.constexpr) -> None:
+    tl.store(out_ptr + tl.arange(0, N), most(N, M))
+
+
+def test_functions_without_python_text_run_while_compiling() -> None:
+    out = launched(filled, np.zeros(16, np.float32), N=16, M=3)
+    assert (out == 16).all()

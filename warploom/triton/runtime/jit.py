@@ -35,7 +35,7 @@ def constexpr_function(fn: Callable[..., Any]) -> Any:
     made: Any = _constexpr_function(fn)
     try:
         text = textwrap.dedent(inspect.getsource(fn))
-    except OSError:  # a function without a file
+    except (OSError, TypeError):  # a function without a file, or of C
         text = ""
     made.fn, made.src = fn, text[max(0, text.find("def ")) :]
     return made
