@@ -516,3 +516,32 @@ def test_pitches_are_held_against_what_a_box_has(kind: str, pitch: int, is_apart
     compiled = pitched_views.compile_for(x, out, 4, grid=(1,), **meta)
     assert ("tma_store" in compiled.cuda) == is_apart
     compiled.simulate(x, out, 4, grid=(1,), order="reverse")
+
+
+@wl.jit
+def sliding_rows(a_ptr, b_ptr, out_ptr, n, K, STEP: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    """A tile of 128 rows, 512 apart, for two groups."""
+    a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [M, N])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [N, N])
+    rows, columns = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    for t in range(n):
+        acc = tl.zeros((M, N), tl.float32)
+        for k in range(tl.cdiv(K, N)):
+            acc = tl.dot(a_desc.load([0, k * N]), b_desc.load([0, k * N]).T, acc)
+        tl.store(out_ptr + t * STEP + rows * 512 + columns, (acc + t).to(tl.bfloat16))
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_groups_wait_for_rows_that_others_store() -> None:
+    """Where a step leads beyond the rows of one group, into the middle of those of the other."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-2, 3, (m, 128)).astype(ml_dtypes.bfloat16) for m in (128, 64))
+    step = 64 * 512 + 32
+    meta = {"M": 128, "N": 64, "STEP": step}
+    want, out = (np.zeros(2 * step + 128 * 512, ml_dtypes.bfloat16) for _ in range(2))
+    sliding_rows[(1,)](a, b, want, 3, 128, **meta)
+    meta |= {"num_warps": 4, "num_consumer_groups": 2}
+    compiled = sliding_rows.compile_for(a, b, out, 3, 128, grid=(1,), **meta)
+    assert "2 × 4 warps" in str(compiled.explain())
+    compiled.simulate(a, b, out, 3, 128, grid=(1,), order="reverse")
+    assert np.array_equal(out.astype(np.float32), want.astype(np.float32))

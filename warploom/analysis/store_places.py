@@ -79,7 +79,7 @@ class StorePlaces:
             return alone | dict.fromkeys(base, Extent((), True))
         view = self.structure.maker(o.operands[0])
         assert view is not None
-        axes = self._box(o, view, others | own)
+        axes = self._box(o, view, others | own | self._replicas)
         if self.varies(base, moving.loop):
             known = Extent(tuple(x for x in axes if x is not None), is_trusted=True)
             return {} if self.varies(starts, moving.loop) else dict.fromkeys(base, known)
@@ -99,7 +99,7 @@ class StorePlaces:
         counts = shape_of(v.type)
         slopes = [self.facts.axis(v, a).slope for a in range(len(counts))]
         known = [(s, n) for s, n in zip(slopes, counts, strict=True) if s]
-        spread = self._spread(v, others)
+        spread = self._spread(v, others | self._replicas)
         if 0 < spread < tile.UNBOUNDED:
             known.append((1, 1 + int(spread)))
         return Extent(tuple(known), is_masked or None in slopes)
