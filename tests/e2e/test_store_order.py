@@ -545,3 +545,21 @@ def test_groups_wait_for_rows_that_others_store() -> None:
     assert "2 × 4 warps" in str(compiled.explain())
     compiled.simulate(a, b, out, 3, 128, grid=(1,), order="reverse")
     assert np.array_equal(out.astype(np.float32), want.astype(np.float32))
+
+
+@wl.jit
+def rows_and_halves(x_ptr, out_ptr, n, step, N: tl.constexpr):
+    at = tl.arange(0, N)
+    for t in range(n):
+        tl.store(out_ptr + t * (step * 64) + t % 2 * 64 + at, tl.load(x_ptr + at) + t)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("step, is_apart", [(2, False), (3, True)])
+def test_strides_are_at_least_what_moves_along_other_axes(step: int, is_apart: bool) -> None:
+    x, want, out = (np.zeros(n, ml_dtypes.bfloat16) for n in (128, 4096, 4096))
+    rows_and_halves[(1,)](x, want, 5, step, N=128, num_warps=4)
+    compiled = rows_and_halves.compile_for(x, out, 5, step, grid=(1,), N=128, num_warps=4)
+    assert ("__syncthreads()" not in compiled.cuda.split("__global__")[1]) == is_apart
+    compiled.simulate(x, out, 5, step, grid=(1,), order="reverse")
+    assert np.array_equal(out.astype(np.float32), want.astype(np.float32))

@@ -23,6 +23,8 @@ from warploom.ir.core import Op, Value
 from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import shape_of
 
+_FAR = 1 << 30  # what is known to change by so much is not known to be bounded
+
 
 @dataclass(eq=False)
 class StorePlaces:
@@ -100,7 +102,7 @@ class StorePlaces:
         slopes = [self.facts.axis(v, a).slope for a in range(len(counts))]
         known = [(s, n) for s, n in zip(slopes, counts, strict=True) if s]
         spread = self._spread(v, others | self._replicas)
-        if 0 < spread < tile.UNBOUNDED:
+        if 0 < spread < _FAR:
             known.append((1, 1 + int(spread)))
         return Extent(tuple(known), is_masked or None in slopes)
 
@@ -138,9 +140,12 @@ class StorePlaces:
             return frozenset()
         rank, sides = len(o.operands) - 2, _sides(o)
         extents, strides = view.operands[1 : 1 + rank], view.operands[1 + rank :]
-        spans = []  # of each axis what the box has along it, where that is known
-        for n, extent, stride in zip(sides, extents, strides, strict=True):
+        numbers = {p for x in self.structure.loops(o) for r in x.regions for p in r.params}
+        spans = []  # of each axis what boxes have along it, where that is known
+        for v, n, extent, stride in zip(o.operands[2:], sides, extents, strides, strict=True):
             most, by = self.facts.constant(extent), self.facts.constant(stride)
+            spread = self._spread(v, numbers | self._replicas)
+            n += int(spread) if spread < _FAR else 0
             spans.append(0 if most is None or by is None else (min(n, most) - 1) * abs(by))
         needs: Needs = frozenset()
         for a, (start, stride) in enumerate(zip(o.operands[2:], strides, strict=True)):
