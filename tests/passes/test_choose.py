@@ -337,6 +337,28 @@ func @walk(%x: ptr<f32>, %N: i32) level=TILE {{
     assert choose(road.tile(text), Knobs(num_warps=8), SM_90A).tasks[0].warps == taken
 
 
+def test_what_makes_larger_tiles_than_it_loads_keeps_its_warps() -> None:
+    """A row and a column of few elements are a tile of many, which its threads share."""
+    text = """
+func @outer(%x: ptr<f32>) level=TILE {
+  %c0 = const() {value=0, dtype=i32} : i32
+  %one = const() {value=1, dtype=i64} : i64
+  %n = const() {value=128, dtype=i64} : i64
+  %v = make_view(%x, %n, %one) {divisible=(16, 1)} : view<1xf32>
+  %t = load_box(%v, %c0) {shape=(128,)} : tile<128xf32>
+  %row = expand_dims(%t) {axis=0} : tile<1x128xf32>
+  %rows = broadcast(%row) {shape=(128, 128)} : tile<128x128xf32>
+  %column = expand_dims(%t) {axis=1} : tile<128x1xf32>
+  %columns = broadcast(%column) {shape=(128, 128)} : tile<128x128xf32>
+  %products = mul(%rows, %columns) : tile<128x128xf32>
+  %sums = reduce(%products) {axis=1, fn="add"} : tile<128xf32>
+  store_box(%v, %sums, %c0)
+  yield()
+}
+"""
+    assert choose(road.tile(text), Knobs(num_warps=16), SM_90A).tasks[0].warps == 16
+
+
 def test_a_request_that_cannot_be_met_warns_or_raises() -> None:
     schedule = chosen(ADDITION, num_consumer_groups=2)
     (warning,) = [r for r in schedule.reasons if r.warn]

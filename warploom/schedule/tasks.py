@@ -34,8 +34,9 @@ _LEAST_WARPS = 2
 
 def with_fewer_warps(context: Context) -> Context:
     """The same with no more warps than load and store by the widest instructions, where a program multiplies
-    nothing, and what its loops bring is neither combined nor carried on: only loads keep such a program
-    waiting, and what its warps have on their way together is the same by whatever instructions.
+    nothing, makes no larger tiles of what it loads, and what its loops bring is neither combined nor carried
+    on: only loads keep such a program waiting, and what its warps have on their way together is the same by
+    whatever instructions.
 
     512 elements of two bytes by eight warps take 26 to 39 us where four or two take 22
     (docs/log/2026-11-29-short-programs.md).  A loop that carries a tile waits for its arithmetic."""
@@ -43,8 +44,12 @@ def with_fewer_warps(context: Context) -> Context:
     carried = any(isinstance(v.type, Tile) for o in loops for v in o.results)
     combined = any(x.kind.family is Family.COMBINE for o in loops for x in o.all_ops)
     moved = [o.result if o.results else o.operands[1] for o in context.ops if o.accesses]
-    sizes = [v.type.size * dtype_of(v.type).bytes for v in moved if isinstance(v.type, Tile)]
+    types = [v.type for v in moved if isinstance(v.type, Tile)]
+    sizes = [t.size * dtype_of(t).bytes for t in types]
     if context.dots or carried or combined or not sizes:
+        return context
+    made = (v.type for o in context.ops for v in o.results)
+    if max(t.size for t in made if isinstance(t, Tile)) > max(t.size for t in types):
         return context
     asked = warps = context.knobs.num_warps
     while warps >= 2 * _LEAST_WARPS and max(sizes) < _VECTOR * context.target.warp_size * warps:
