@@ -296,9 +296,11 @@ def _words(context: Context, o: Op) -> int | None:
         if unit is None or unit.reads_shared or len(shape_of(operand.type)) != 2:
             return None
         axis, threads = user.operands.index(operand), warps * target.warp_size
-        multiplied = any(_multiplies(context, o, user) for o in context.dots)
+        once = not any(x.kind in control.LOOPS for x in context.ops)
+        multiplied = once and any(_multiplies(context, x, user) for x in context.dots)
         words = operand_registers(user, axis, (1, 1), threads, target, False, multiplied)
-        if words > IN_PLACE or (_is_late(context, o) and _lies_across(context, o, user, operand)):
+        late = once and _is_late(context, o)
+        if words > IN_PLACE or (late and _lies_across(context, o, user, operand)):
             return None  # a slot gives warps that share an operand whole matrices of it
         most = max(most, words)
     return most

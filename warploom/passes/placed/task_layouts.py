@@ -90,7 +90,8 @@ class TaskLayouts:
                 made = map(self.facts.maker, o.operands[:2])
                 self.chained |= any(x is None or x.kind is not smem.shared_load for x in made)
                 left = self.facts.maker(o.operands[0])
-                if left is None or not (left.loads or left.kind is smem.shared_load):
+                loads = left is not None and (left.loads or left.kind is smem.shared_load)
+                if not (loads or any(self.loops.values())):  # in loops it was never timed
                     self.multiplied.add(shape_of_tile(o.operands[0]))
             if o.kind is tile.convert_layout and _is_accumulator(o.attrs["layout"]):
                 self.given[o.attrs["layout"].shape] = o.attrs["layout"]

@@ -2,7 +2,7 @@
 
 Order: after reload_slots, which reads off arrivals when a slot is given back; before what counts barriers.
 Changes: uniform kernels of one warp, or of a group of warps that wait for wgmma together, which load ahead;
-of several warps rings that are filled once, in no loop.
+of several warps rings that are filled once, where no loop is.
 
 Such a kernel fills the slots that it gives back itself.  A wait for that costs a loop in which one lane
 waits, and for each ring an arrival and a fence; and nothing is computed between the loads of a slot, as they
@@ -26,7 +26,7 @@ from collections.abc import Collection
 from itertools import pairwise
 
 from warploom.ir import engines
-from warploom.ir.analysis import blocks, loops
+from warploom.ir.analysis import blocks
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import control, mbarrier, smem, task
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions, without
@@ -91,16 +91,17 @@ def drop_private_barriers(func: Func) -> Func:
 
 def _filled_once(phase: Op) -> set[Value]:
     """The mbarriers that one op waits for, which runs once and before any arrival: what is given back there
-    nobody fills again.  A wait behind arrivals is for slots to be full."""
-    around = loops(phase.regions[0])
+    nobody fills again.  A wait behind arrivals is for slots to be full.  None where there are loops: over
+    these, tiles are spilled to bytes that were given back before."""
+    if any(o.kind in control.LOOPS for o in phase.all_ops):
+        return set()
     first: dict[Value, Op] = {}
     waits: Counter[Value] = Counter()
     for o in phase.all_ops:
         if o.kind in _OWN:
             first.setdefault(o.operands[0], o)
             waits[o.operands[0]] += o.kind is mbarrier.mbarrier_wait
-    once = {v for v, n in waits.items() if n == 1 and first[v].kind is mbarrier.mbarrier_wait}
-    return {v for v in once if not around[first[v]]}
+    return {v for v, n in waits.items() if n == 1 and first[v].kind is mbarrier.mbarrier_wait}
 
 
 def _is_at(o: Op, kind: object, barriers: Collection[Value]) -> bool:

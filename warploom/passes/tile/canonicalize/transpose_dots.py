@@ -8,8 +8,8 @@ before:  %c = dot(%a, %b, %acc)                  16x64 · 64x128
 after:   %t = dot(transpose(%b), transpose(%a), transpose(%acc))
          %c = transpose(%t)
 
-Not where it multiplies from the left what threads hold of a dot that wgmma does in neither way: then all stay
-with that one.
+Not where it multiplies from the left what threads hold of a dot that wgmma does in neither way, in a program
+without loops, which has nothing else to do while it is exchanged: then all stay with that one.
 
 A dot whose 16-bit result a dot in registers takes as its right operand (the state of linear attention) is
 transposed, too: a thread's part of an accumulator has neighbours along its columns, that of a right operand
@@ -25,8 +25,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.matrix_units import preferred, units_for
 from warploom.analysis.structure import Structure, structure_of
+from warploom.analysis.trip_counts import most_trips
 from warploom.ir.analysis import backward_slice, sources, uses
 from warploom.ir.core import Builder, Family, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, tile
@@ -61,6 +63,9 @@ def _multiply_fragments(func: Func, few: Sequence[Op], target: Target, warps: in
     """Is the left operand of one of the `few` made of another dot's result, which threads hold since an
     asynchronous unit does that one in neither way?  It would read it from shared memory, behind two barriers;
     from registers it is multiplied as it is, and so are then the others, whose results it may meet."""
+    facts = facts_of(func)
+    if any(o.kind in control.LOOPS and not _runs_once(facts, o) for o in func.body.all_ops):
+        return False
     source = sources(func.body)
     made = {o.result: o for o in func.body.all_ops if o.kind is tile.dot}
 
@@ -76,6 +81,11 @@ def _multiply_fragments(func: Func, few: Sequence[Op], target: Target, warps: in
         for o in few
         if _is_whole(o, units_for(o, target)[-1])
     )
+
+
+def _runs_once(facts: Facts, loop: Op) -> bool:
+    trips = most_trips(facts, loop) if loop.kind is control.for_ else None
+    return trips is not None and trips <= 1
 
 
 def needs_transpose(dot: Op, unit: MatrixUnit, last: MatrixUnit) -> bool:
