@@ -291,7 +291,10 @@ class Accesses:
 
     @cached_property
     def _places(self) -> StorePlaces:
-        return StorePlaces(self.structure, self.facts)
+        told = self.func.attrs.get("replicas", ())  # at sequential levels, by the names of tasks
+        counts = [n for _, n in told] or [n + 1 for _, n in task.agents(self.func)]
+        most = max(counts, default=1)
+        return StorePlaces(self.structure, self.facts, most)
 
     def meets_itself(self, o: Op) -> bool:
         """May an iteration of a loop store to some, and not all, of the places of another one?"""

@@ -32,6 +32,7 @@ class StorePlaces:
 
     structure: Structure
     facts: Facts
+    replicas: int = 1  # of a task, at most
 
     @cached_property
     def _sources(self) -> dict[Value, tuple[Value, ...]]:
@@ -163,6 +164,8 @@ class StorePlaces:
         """By how much v changes at most with these numbers, beside what is added to it without them."""
         if backward_slice([v], self._sources).isdisjoint(moving):
             return 0
+        if v in self._replicas:
+            return self.replicas - 1
         o = self.structure.maker(v)
         if o is not None and o.kind in (arith.add, arith.sub, arith.addptr):
             return sum(self._spread(x, moving) for x in o.operands)
