@@ -82,21 +82,15 @@ def overwritten(
 
 
 def _race(a: Access, b: Access) -> Race:
-    if a.is_async and b.writes:
-        return Race(
-            "store-wait",
-            f"{b} may be overwritten by {a} of before: nothing waits for the copy to have written",
-            b.loc,
-            (Note("stored here by TMA", a.loc),),
-            help="the thread that stored waits with self.tma.wait_group(0, read=False) before that",
-        )
     if a.is_async:
+        may = f"be overwritten by the earlier {a}" if b.writes else f"read words from before {a}"
+        what = "store" if b.writes else "load"
         return Race(
             "store-wait",
-            f"{b} may read words from before {a}: nothing waits for the copy to have written them",
+            f"{b} may {may}: nothing waits for the copy to have written them",
             b.loc,
             (Note("stored here by TMA", a.loc),),
-            help="the thread that stored waits with self.tma.wait_group(0, read=False) before the load",
+            help=f"the thread that stored waits with self.tma.wait_group(0, read=False) before the {what}",
         )
     return Race(
         "proxy-fence",

@@ -124,9 +124,8 @@ def public_name(value: Any) -> tuple[str, str] | None:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
         return None
-    if hasattr(
-        value, "__warploom_builtin__"
-    ):  # whose __module__ is a served one's (runtime/serve.py)
+    if hasattr(value, "__warploom_builtin__"):
+        # `__module__` may name a served one (runtime/serve.py)
         module = getattr(value, "__globals__", {}).get("__name__", module)
     compiled = isinstance(value, types.BuiltinFunctionType) or module == "builtins"
     if not (compiled or is_own(value)):

@@ -30,8 +30,8 @@ class Knobs:
 
     num_warps: int = _knob(
         4,
-        "warps of a uniform program (fewer where it has no loop and they would move less than 16 bytes a "
-        "thread), or of each consumer group (then a multiple of 4)",
+        "warps of a uniform program (fewer where it hardly does more than loads and stores, of less than 16 "
+        "bytes a thread), or of each consumer group (then a multiple of 4)",
     )
     num_stages: int = _knob(
         3,

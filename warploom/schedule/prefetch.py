@@ -167,9 +167,8 @@ def early_between_dots(
         [o for o in _early(context, body, meets) if o.id not in elsewhere]
         for body in bodies
         if any(o.kind is tile.dot for o in body.ops)
-        and not any(
-            o.kind in control.LOOPS for o in body.all_ops
-        )  # their state needs the registers
+        # the state of loops needs the registers
+        and not any(o.kind in control.LOOPS for o in body.all_ops)
     ]
     return _told_early(context, found)
 

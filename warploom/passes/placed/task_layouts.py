@@ -72,9 +72,7 @@ class TaskLayouts:
     layout: dict[Value, Layout] = field(default_factory=dict)
     stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
     chained: bool = False  # does a dot in registers multiply what is computed there?
-    multiplied: set[tuple[int, ...]] = field(
-        default_factory=set
-    )  # shapes of what they do from the left
+    multiplied: set[tuple[int, ...]] = field(default_factory=set)  # shapes of their left operands
     given: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators, by a line
     fused: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators of fma
     loops: dict[Value, int] = field(default_factory=dict)  # around where it is made
