@@ -562,3 +562,15 @@ def pointer_beside_a_number(p, n):
 def pointer_beside_a_literal(p, n):
     if n > 3:  # error[pointer-compare]: ptr<i32> beside 3
         tl.store(p, 1.0)
+
+
+@bad("*f16")
+def sum_of_bytes(p):
+    x = tl.load(p).to(tl.float8e4b15)
+    tl.store(p, x + x)  # error[storage-dtype]: add of float8e4b15
+
+
+@bad("*bf16")
+def bytes_of_bf16(p):
+    x = tl.load(p + tl.arange(0, 8))
+    y = x.to(tl.float8e4b15)  # error[storage-dtype]: a conversion of tile<8xbf16> to float8e4b15

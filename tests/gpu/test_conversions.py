@@ -78,3 +78,20 @@ def test_shifts_by_the_width_and_more(dtype: str) -> None:
     by = torch.from_numpy(random.integers(-3, 70, N))
     args = [a.to(getattr(torch, dtype)) for a in (x, by)]
     agree(shifts, *args, torch.zeros_like(args[0]), torch.zeros_like(args[0]))
+
+
+@wl.jit
+def by_way_of_bytes(x_ptr: Any, b_ptr: Any, y_ptr: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at).to(tl.float8e4b15)
+    tl.store(b_ptr + at, x.to(tl.uint8, bitcast=True))
+    tl.store(y_ptr + at, x)
+
+
+@pytest.mark.parametrize("source", ["float16", "float32"])
+def test_all_halves_become_float8e4b15_and_back(source: str) -> None:
+    x = torch.arange(-32768, 32768).to(torch.int16).view(torch.float16).to(getattr(torch, source))
+    x[::2] *= 1 + 2.0**-12  # beyond the bits of an f16
+    for row in x.split(N):
+        bytes, back = torch.zeros(N, dtype=torch.uint8), torch.zeros(N, dtype=torch.float16)
+        agree(by_way_of_bytes, row.contiguous(), bytes, back)

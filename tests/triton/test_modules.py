@@ -361,16 +361,6 @@ def test_an_approximate_reciprocal() -> None:
     assert not (y.view(np.int64) & 0xFFFFFFFF).any()
 
 
-def test_names_of_the_device_that_are_missing_say_what_to_write() -> None:
-    @triton.jit
-    def decode(out_ptr: Any) -> None:
-        tl.store(out_ptr, tl.extra.cuda.convert_custom_float8_sm80(1, tl.float16))
-
-    with pytest.raises(CompileError) as e:
-        decode[(1,)](np.zeros(1, np.float32))
-    assert e.value.loc is not None and "by shifts" in str(e.value.help)
-
-
 @triton.jit
 def timed_product(
     a_ptr: Any, b_ptr: Any, c_ptr: Any, t_ptr: Any, K: Any, deadline: Any, M: tl.constexpr
@@ -435,31 +425,6 @@ def waiting(out_ptr: Any, n: Any) -> None:
 def test_nothing_is_proved_of_how_long_the_clock_takes() -> None:
     report = waiting.compile_for(np.zeros(1, np.int64), 1000, grid=(1,)).check()
     assert not report.ok and "depends on an argument and the clock" in str(report)
-
-
-def test_bytes_are_decoded_and_made_as_the_advice_says() -> None:
-    """float8e4b15: a bias of 15, no infinity and no NaN."""
-
-    @triton.jit
-    def kernel(b_ptr: Any, y_ptr: Any, h_ptr: Any, made_ptr: Any) -> None:
-        at = tl.arange(0, 256)
-        bytes = tl.load(b_ptr + at)
-        b = bytes.to(tl.int32)
-        y = (((b & 0x80) << 8) + ((b & 0x7F) << 7)).to(tl.uint16).to(tl.float16, bitcast=True)
-        tl.store(y_ptr + at, y.to(tl.float32))
-        h = tl.load(h_ptr + at)
-        b = h.to(tl.uint16, bitcast=True).to(tl.int32) + 0x40
-        tl.store(made_ptr + at, (((b >> 8) & 0x80) + ((b >> 7) & 0x7F)).to(tl.uint8))
-
-    b, y = np.arange(256).astype(np.uint8), np.zeros(256, np.float32)
-    exponent, mantissa = b.astype(int) >> 3 & 15, b.astype(int) & 7
-    size = np.where(exponent > 0, (8 + mantissa) * 2.0 ** (exponent - 18), mantissa * 2.0**-17)
-    wanted = np.where(b > 127, -size, size)
-    h = (wanted + np.copysign(size[1] / 4, wanted)).astype(np.float16)
-    made = np.zeros(256, np.uint8)
-    kernel[(1,)](b, y, h, made)
-    np.testing.assert_array_equal(y, wanted)
-    np.testing.assert_array_equal(made, b)
 
 
 def test_dtypes_by_name() -> None:

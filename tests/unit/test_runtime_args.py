@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from warploom.errors import CompileError, LaunchError
 from warploom.ir.core import Fact
-from warploom.ir.types import DTYPES
+from warploom.ir.types import ARGUMENT_DTYPES, DTYPES
 from warploom.runtime.args import (
     CPU,
     Array,
@@ -103,7 +103,7 @@ def test_byte_ranges_cover_exactly_the_elements(axes: list[tuple[int, int]], dty
 
 
 def test_item_bytes_are_the_dtypes() -> None:
-    assert {name: d.bytes for name, d in DTYPES.items()} == ITEM_BYTES
+    assert {name: d.bytes for name, d in ARGUMENT_DTYPES.items()} == ITEM_BYTES
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from warploom.codegen.emit import Emitted
 from warploom.errors import LaunchError
 from warploom.ir.core import Fact
 from warploom.ir.parser import parse_func
-from warploom.ir.types import DTYPES
+from warploom.ir.types import ARGUMENT_DTYPES
 from warploom.runtime import workspace
 from warploom.runtime.args import Spec
 from warploom.runtime.dtypes import ELEMENTS
@@ -247,7 +247,7 @@ def test_numbers_that_do_not_fit_their_parameter(value: object) -> None:
 
 def test_every_dtype_has_a_way_in() -> None:
     assert {struct.calcsize("<" + e.code) for e in ELEMENTS.values()} <= {1, 2, 4, 8}
-    assert set(ELEMENTS) == set(DTYPES)
+    assert set(ELEMENTS) == set(ARGUMENT_DTYPES)
 
 
 @given(st.integers(-100, 100), st.integers(1, 100))

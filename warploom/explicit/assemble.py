@@ -18,6 +18,7 @@ from warploom.explicit.budgets import with_budgets
 from warploom.explicit.divide import Divider, Part
 from warploom.explicit.program import Group, Program, Threads, Workspace, without_unused
 from warploom.explicit.register_operands import check_register_operands
+from warploom.frontend.bytes_of_e4b15 import store_as_bytes
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
 from warploom.ir.capabilities import refuse_missing
@@ -81,7 +82,7 @@ def assemble(
         attrs["ctas_per_sm"] = p.ctas_per_sm
     if workspaces:
         attrs["workspaces"] = workspaces
-    func = Func(name, body, Level.WARP, attrs, loc)
+    func = store_as_bytes(Func(name, body, Level.WARP, attrs, loc))
     refuse_missing(func, loc)
     check_register_operands(func)
     return with_budgets(func)

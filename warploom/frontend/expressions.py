@@ -444,13 +444,12 @@ class Expressions(Calls):
                 f"{self.source.text(node)} is Triton's, but not supported here",
                 NOT_YET[node.attr],
             )
-        advice = getattr(module, "INSTEAD", {}).get(node.attr)
         public = getattr(module, "__all__", dir(module))
         self.fail(
             node,
             "unknown-function",
             f"{module.__name__} has no {node.attr}",
-            advice or did_you_mean(node.attr, public, f"see the names in {module.__name__}"),
+            did_you_mean(node.attr, public, f"see the names in {module.__name__}"),
         )
 
     def expr_Subscript(self, node: ast.Subscript) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.frontend import language
 from warploom.frontend.branches import Branches, Outcome
+from warploom.frontend.bytes_of_e4b15 import store_as_bytes
 from warploom.frontend.coerce import (
     Const,
     Emitter,
@@ -97,13 +98,9 @@ def translate(
         Statements(emitter, source, scope, (fn,), None).kernel_body()
         emitter.loc = None
         emitter.emit(control.yield_)
-    return Func(
-        fn.__name__,
-        Region(tuple(params), tuple(emitter.builder.ops)),
-        Level.TILE,
-        {"facts": tuple(facts) or tuple(Fact() for _ in params)},
-        source.loc(source.tree),
-    )
+    body = Region(tuple(params), tuple(emitter.builder.ops))
+    attrs = {"facts": tuple(facts) or tuple(Fact() for _ in params)}
+    return store_as_bytes(Func(fn.__name__, body, Level.TILE, attrs, source.loc(source.tree)))
 
 
 def _bound(

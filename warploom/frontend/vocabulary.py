@@ -44,10 +44,6 @@ NOT_YET = {
         ("constexpr_type", "str_to_ty", "tensor_descriptor_type", "tuple_type"),
         "types are not made by hand",
     ),
-    "float8e4b15": "load its bytes as tl.uint8, then b = bytes.to(tl.int32), "
-    "(((b & 0x80) << 8) + ((b & 0x7F) << 7)).to(tl.uint16).to(tl.float16, bitcast=True); to bytes, of h in "
-    "tl.float16 up to 1.875: b = h.to(tl.uint16, bitcast=True).to(tl.int32) + 0x40, "
-    "(((b >> 8) & 0x80) + ((b >> 7) & 0x7F)).to(tl.uint8)",
     "float8e4b8": "a format of other chips",
     "float8e5b16": "a format of other chips",
 }

@@ -76,6 +76,8 @@ def _extreme(d: DType, highest: bool) -> Any:
         return int(highest)
     if d.bits < 8:
         return d.limits[highest]  # type: ignore[attr-defined]
+    if d == f8e4b15:
+        return 1.875 if highest else -1.875
     if d.is_float:
         limits = ml_dtypes.finfo(d.numpy)  # type: ignore[no-untyped-call]
         return float(limits.max if highest else limits.min)
@@ -96,12 +98,14 @@ DTYPE_PROPERTIES: dict[str, Callable[[DType], Any]] = {
     "scalar": lambda d: d,
     "element_ty": lambda d: d,
     "fp_mantissa_width": lambda d: _MANTISSA[d.name],
-    "exponent_bias": lambda d: {"f8e4m3": 7, "f8e5m2": 15, "f16": 15, "f64": 1023}.get(d.name, 127),
+    "exponent_bias": lambda d: {"f8e4m3": 7, "bf16": 127, "f32": 127, "f64": 1023}.get(d.name, 15),
 }
-_MANTISSA: dict[str, int] = {"f8e4m3": 3, "f8e5m2": 2, "f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+_MANTISSA: dict[str, int] = {
+    "f8e4m3": 3, "f8e4b15": 3, "f8e5m2": 2, "f16": 10, "bf16": 7, "f32": 23, "f64": 52,
+}  # fmt: skip
 _BY_NAME = {
     "is_fp16": "f16", "is_bf16": "bf16", "is_fp32": "f32", "is_fp64": "f64", "is_fp8e4nv": "f8e4m3",
-    "is_fp8e5": "f8e5m2", "is_fp8e4b8": "", "is_fp8e4b15": "", "is_fp8e5b16": "", "is_int1": "i1",
+    "is_fp8e5": "f8e5m2", "is_fp8e4b8": "", "is_fp8e4b15": "f8e4b15", "is_fp8e5b16": "", "is_int1": "i1",
     "is_bool": "i1", "is_int8": "i8", "is_int16": "i16", "is_int32": "i32", "is_int64": "i64",
     "is_uint8": "u8", "is_uint16": "u16", "is_uint32": "u32", "is_uint64": "u64",
 }  # fmt: skip
@@ -157,6 +161,10 @@ DTYPES: dict[str, DType] = {
     d.name: d
     for d in (i1, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2)
 }
+
+# In kernels and of their arguments only: the frontend makes bytes of it, so that the IR has none.
+f8e4b15 = _dtype("f8e4b15", "float", 8, np.uint8)
+ARGUMENT_DTYPES = {**DTYPES, f8e4b15.name: f8e4b15}
 
 
 @dataclass(frozen=True)

@@ -104,11 +104,11 @@ def view_of(array: Array) -> Any:
 
     import numpy as np
 
-    from warploom.ir.types import DTYPES
+    from warploom.ir.types import ARGUMENT_DTYPES
 
     low, high = array.bytes_range()
     memory = (ctypes.c_uint8 * (high - low)).from_address(low)
-    dtype = DTYPES[array.dtype].numpy
+    dtype = ARGUMENT_DTYPES[array.dtype].numpy
     flat = np.ctypeslib.as_array(memory)[array.pointer - low :].view(dtype)
     strides = [s * dtype.itemsize for s in array.strides]
     return np.lib.stride_tricks.as_strided(flat, array.shape, strides)

@@ -32,6 +32,7 @@ ELEMENTS = {
     "u64": Element(8, "Q", "UINT64", "u64", "uint64"),
     "f8e4m3": Element(1, "f", "UINT8", "fp8e4nv", "float8_e4m3fn"),
     "f8e5m2": Element(1, "f", "UINT8", "fp8e5", "float8_e5m2"),
+    "f8e4b15": Element(1, "f", "UINT8", "fp8e4b15", "float8e4b15"),
     "f16": Element(2, "f", "FLOAT16", "fp16", "float16"),
     "bf16": Element(2, "f", "BFLOAT16", "bf16", "bfloat16"),
     "f32": Element(4, "f", "FLOAT32", "fp32", "float32"),

@@ -238,12 +238,12 @@ def _on_host(f: Field, device: int) -> Any:
     """The argument as the simulator takes it: an array's memory is copied from the GPU."""
     if f.array is None or f.array.device == CPU:
         return f.on_host
-    from warploom.ir.types import DTYPES
+    from warploom.ir.types import ARGUMENT_DTYPES
 
     low, high = f.array.bytes_range()
     data = bytearray(high - low)
     driver().copy_out(device, low, data)
-    dtype = DTYPES[f.array.dtype].numpy
+    dtype = ARGUMENT_DTYPES[f.array.dtype].numpy
     flat = np.frombuffer(data, dtype, offset=f.array.pointer - low)
     strides = tuple(s * dtype.itemsize for s in f.array.strides)
     return np.lib.stride_tricks.as_strided(flat, f.array.shape, strides)

@@ -15,7 +15,7 @@ from warploom.frontend.signature import DescriptorType
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Fact, Func, Type, walk
 from warploom.ir.ops.cluster import cluster_of
-from warploom.ir.types import DTYPES, Pointer, Scalar
+from warploom.ir.types import ARGUMENT_DTYPES, Pointer, Scalar
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
 from warploom.runtime.args import NOTHING, Spec
 from warploom.runtime.dtypes import ELEMENTS
@@ -37,7 +37,7 @@ def types_of(specs: Sequence[Spec]) -> tuple[Type, ...]:
 
 
 def _type(s: Spec) -> Type:
-    dtype = DTYPES[s.dtype]
+    dtype = ARGUMENT_DTYPES[s.dtype]
     if s.kind == "descriptor":
         return DescriptorType(s.block, dtype, s.padding)
     return Pointer(dtype) if s.kind == "pointer" else Scalar(dtype)

@@ -30,7 +30,12 @@ from warploom.triton.errors import (
     TritonError,
 )
 from warploom.triton.runtime.autotuner import autotune
-from warploom.triton.runtime.jit import KernelInterface, constexpr_function, reinterpret
+from warploom.triton.runtime.jit import (
+    KernelInterface,
+    TensorWrapper,
+    constexpr_function,
+    reinterpret,
+)
 
 __all__ = [
     "_C",
@@ -41,6 +46,7 @@ __all__ = [
     "KernelInterface",
     "MockTensor",
     "OutOfResources",
+    "TensorWrapper",
     "TritonError",
     "aggregate",
     "autotune",

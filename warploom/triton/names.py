@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from warploom.frontend.vocabulary import NOT_YET
 from warploom.runtime.doors import Module
-from warploom.triton.language.extra import cuda
 
 _NO_ORDER = "results of `can_reorder=True` keep their order"
 
 _OWN = "an inner part of Triton's compiler"
 _OF_TORCH = "only as far as torch.compile asks for what a kernel writes"
+_WRAPPER = "of tl.float8e4b15 only: of all else `reinterpret` gives a tensor, or a NumPy array"
 _TYPES = "types are not made by hand"
 _CHECKED = "shapes are checked where they are given"
 _EXTERN = "write the function in the language, or by tl.inline_asm_elementwise"
@@ -38,12 +38,12 @@ MODULES = {
             "OutOfResources": "any refusal of a launch; a kernel without room for it is a CompilationError",
             "TritonError": "the base of all errors",
             "compile": "takes an ASTSource, and no file of IR",
+            "TensorWrapper": _WRAPPER,
             "set_allocator": "only for what --fallback hands on: descriptors take no memory of the host's",
         },
         missing={
             "AsyncCompileMode": "compile with threads of your own: compiling releases the GIL",
             "FutureKernel": "compile with threads of your own: compiling releases the GIL",
-            "TensorWrapper": "`reinterpret` gives a tensor",
         },
     ),
     "triton.language": Module(
@@ -59,10 +59,11 @@ MODULES = {
         "static_assert static_print static_range store store_tensor_descriptor sub sum swizzle2d tensor "
         "tensor_descriptor topk trans tuple uint16 uint32 uint64 uint8 uint_to_uniform_float umulhi view "
         "where xor_sum zeros zeros_like PropagateNan block_type condition const constexpr_type dot "
-        "dot_scaled float8e4b15 float8e4b8 float8e5b16 inline_asm_elementwise pi32_t slice target_info "
+        "dot_scaled float8e4b8 float8e5b16 inline_asm_elementwise pi32_t slice target_info "
         "void squeeze unsqueeze to_tensor aggregate_replace expect_zero atomic_load atomic_poll atomic_store",
         different={
             "cat": f"{_NO_ORDER}; tiles of any sizes, along any axis (`dim=`)",
+            "float8e4b15": "`.to(tl.bfloat16)` gives bfloat16; 'rtz' rounds towards zero",
             "atomic_poll": "`timeout_ns` counts reads, as 500 ns each",
             "dtype": "on the host `.name` and `str()` are Warploom's (f16), in kernels `.name` is fp16",
             "condition": "`disable_licm` is never honoured",
@@ -109,14 +110,13 @@ MODULES = {
         "ull2float_rn ull2float_ru ull2float_rz y0 y1 jn yn rcp64h",
     ),
     "triton.language.extra.cuda": Module(
-        "libdevice num_threads num_warps",
+        "convert_custom_float8_sm70 convert_custom_float8_sm80 libdevice num_threads num_warps",
         different={
             "gdc_launch_dependents": "nothing: launches overlap by the knob `pdl`",
             "gdc_wait": "nothing: a kernel waits for the one before it where it first reads",
             "globaltimer": "read by one thread for the whole program; on the CPU the host's clock",
             "smid": "0 on the CPU",
         },
-        missing=cuda.INSTEAD,
     ),
     "triton.testing": Module(
         "Benchmark Mark assert_close do_bench perf_report",
@@ -139,11 +139,11 @@ MODULES = {
         different={
             "InterpreterError": "a bug of warploom's",
             "OutOfResources": "any refusal of a launch",
+            "TensorWrapper": _WRAPPER,
         },
         missing={
             "RedisRemoteCacheBackend": _FOLDER,
             "RemoteCacheBackend": _FOLDER,
-            "TensorWrapper": "`triton.reinterpret` gives a tensor",
         },
     ),
     "triton.tools.tensor_descriptor": Module(
@@ -173,7 +173,10 @@ MODULES = {
     ),
     "triton.runtime.jit": Module(
         "ConstexprFunction JITFunction KernelInterface MockTensor constexpr_function jit reinterpret",
-        different=_all("mangle_type native_specialize_impl", _OF_TORCH),
+        different={
+            **_all("mangle_type native_specialize_impl", _OF_TORCH),
+            "TensorWrapper": _WRAPPER,
+        },
         missing={
             **_all("BoundConstexprFunction DependenciesFinder JITCallable", _OWN),
             **_all("JitFunctionInfo KernelParam BaseBackend T GLUON_MODULE TRITON_MODULE", _OWN),
@@ -186,7 +189,6 @@ MODULES = {
             **_all("get_iterable_path get_jit_fn_file_line is_namedtuple", _OWN),
             **_all("serialize_specialization_data", _OWN),
             **_all("type_canonicalisation_dict", _OWN),
-            "TensorWrapper": "`triton.reinterpret` gives a tensor",
         },
     ),
     "triton.JITFunction": Module(

@@ -36,6 +36,7 @@ bfloat16 = _types.bf16
 float32 = _types.f32
 float64 = _types.f64
 float8e4nv = _types.f8e4m3
+float8e4b15 = _types.f8e4b15
 float8e5 = _types.f8e5m2
 
 NAMES = sorted(

@@ -20,7 +20,7 @@ from warploom.frontend.refuse import one_of, refuse
 from warploom.frontend.targeted import KNOBS
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, accumulator, bf16, f16, f32, i1, i32, u32
+from warploom.ir.types import DType, accumulator, bf16, f8e4b15, f16, f32, i1, i32, u32
 
 __all__ = [
     "argmax", "argmin", "cumprod", "cumsum", "dot", "item", "max", "min", "softmax", "sum", "xor_sum",
@@ -59,6 +59,8 @@ def dot(
             f"dot needs two tiles of 2 axes, or of 3, got {describe(input)} and {describe(other)}",
             "use x[:, None] or tl.reshape to get two axes",
         )
+    if f8e4b15 in (emitter.number(input), emitter.number(other)):
+        input, other = emitter.cast(input, f16), emitter.cast(other, f16)
     operands = emitter.number(input)
     sums = accumulator(operands)
     unheard = f32 if sums != f32 else f16 if operands in (f32, bf16) else None  # as in Triton

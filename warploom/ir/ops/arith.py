@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from warploom.ir.core import HARDWARE, KINDS, Family, Op, OpKind, Type, Value, op, require
 from warploom.ir.types import (
-    DTYPES,
+    ARGUMENT_DTYPES,
     DType,
     Pointer,
     Scalar,
@@ -341,7 +341,7 @@ def inline_asm(
     number `output`, whose dtypes `outputs` lists.  It has no effects beside its outputs."""
     for y in more:
         require(shape_of(y) == shape_of(x), f"inline_asm of {x} and {y}", "shape-mismatch")
-    dtypes = [DTYPES[name] for name in outputs.split(",")]
+    dtypes = [ARGUMENT_DTYPES[name] for name in outputs.split(",")]
     asm_operands(constraints, dtypes, [dtype_of(v) for v in (x, *more)], pack)
     return like(x, dtypes[output])
 

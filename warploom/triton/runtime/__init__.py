@@ -8,7 +8,7 @@ from warploom.triton import errors
 from warploom.triton.errors import InterpreterError, OutOfResources
 from warploom.triton.runtime import autotuner, cache, driver, jit
 from warploom.triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
-from warploom.triton.runtime.jit import KernelInterface, reinterpret
+from warploom.triton.runtime.jit import KernelInterface, TensorWrapper, reinterpret
 
 __all__ = [
     "Autotuner",
@@ -19,6 +19,7 @@ __all__ = [
     "KernelInterface",
     "MockTensor",
     "OutOfResources",
+    "TensorWrapper",
     "autotune",
     "autotuner",
     "cache",

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from warploom.errors import LaunchError
 from warploom.frontend.language.core import constexpr_function as _constexpr_function
 from warploom.runtime.args import NOTHING, fields_of, spec_of
 from warploom.runtime.args import Mock as MockTensor
+from warploom.runtime.args import inspect as inspect_array
+from warploom.runtime.dtypes import ITEM_BYTES
 from warploom.runtime.jit import JITFunction, jit
 from warploom.runtime.launched import Launched
 
@@ -21,6 +24,7 @@ __all__ = [
     "JITFunction",
     "KernelInterface",
     "MockTensor",
+    "TensorWrapper",
     "constexpr_function",
     "jit",
     "mangle_type",
@@ -82,8 +86,47 @@ class KernelInterface(metaclass=ABCMeta):
 KernelInterface.register(Launched)  # type: ignore[type-abstract]
 
 
+class TensorWrapper:
+    """An array of a dtype that neither torch nor NumPy has (float8e4b15), in the memory of `base`."""
+
+    def __init__(self, base: Any, dtype: Any) -> None:
+        array = inspect_array(base)
+        if array is None or ITEM_BYTES[array.dtype] != dtype.bytes:
+            what = type(base).__name__ if array is None else f"{array.dtype} array"
+            raise LaunchError(
+                "argument-type",
+                f"a {what} as {dtype}, of elements of {8 * dtype.bytes} bits",
+                help="reinterpret an array of int8 or uint8",
+            )
+        self.base, self.dtype = base, dtype
+        self.shape, self.strides = array.shape, array.strides
+        self.device = getattr(base, "device", "cpu")
+
+    def data_ptr(self) -> int:
+        """The address of `base`, which may be resized."""
+        array = inspect_array(self.base)
+        assert array is not None
+        return array.pointer
+
+    def stride(self, dim: int | None = None) -> Any:
+        """In elements: of all axes, or of one."""
+        return self.strides if dim is None else self.strides[dim]
+
+    def cpu(self) -> TensorWrapper:
+        """A copy in the host's memory, of a tensor of torch."""
+        return TensorWrapper(self.base.cpu(), self.dtype)
+
+
 def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """The same memory as an array of another dtype of the same size: a tensor of torch, or a NumPy array."""
+    """The same memory as an array of another dtype of the same size: a tensor of torch, or a NumPy array; of
+    float8e4b15, which these lack, a TensorWrapper.
+
+    x = triton.reinterpret(np.arange(256).astype(np.uint8), tl.float8e4b15)
+    """
+    if isinstance(tensor, TensorWrapper):
+        tensor = tensor.base
+    if dtype.name == "f8e4b15":
+        return TensorWrapper(tensor, dtype)
     if hasattr(tensor, "data_ptr"):
         import torch
 

@@ -2,15 +2,17 @@
 
 import sys
 
-from warploom.frontend.coerce import Tensor
+from warploom.frontend.coerce import Operand, Tensor
 from warploom.frontend.language.core import Constexpr, builtin
 from warploom.frontend.language.debug import globaltimer
-from warploom.frontend.language.math import inline_asm_elementwise
+from warploom.frontend.language.math import inline_asm_elementwise, to
 from warploom.frontend.targeted import KNOBS
-from warploom.ir.types import i32
+from warploom.ir.types import DType, i32
 from warploom.triton.language.extra import libdevice
 
 __all__ = [
+    "convert_custom_float8_sm70",
+    "convert_custom_float8_sm80",
     "gdc_launch_dependents",
     "gdc_wait",
     "globaltimer",
@@ -19,13 +21,6 @@ __all__ = [
     "num_warps",
     "smid",
 ]
-
-_BYTES = "load bytes b as tl.uint8, and take them apart by shifts: see tl.float8e4b15"
-# Of names that are not here, what to write.
-INSTEAD = {
-    "convert_custom_float8_sm70": _BYTES,
-    "convert_custom_float8_sm80": _BYTES,
-}
 
 sys.modules[f"{__name__}.libdevice"] = libdevice
 for _name in ("gdc", "utils"):  # Triton's files, by which some import their names
@@ -58,3 +53,14 @@ def num_warps() -> Constexpr:
 def num_threads() -> Constexpr:
     """32 for each of `num_warps`."""
     return Constexpr(32 * KNOBS.get().num_warps)
+
+
+@builtin
+def convert_custom_float8_sm80(
+    arg: Operand, dst_ty: DType, fp_downcast_rounding: str | None = None
+) -> Tensor:
+    """A conversion to or from tl.float8e4b15: arg.to(dst_ty)."""
+    return to(arg, dst_ty, fp_downcast_rounding)
+
+
+convert_custom_float8_sm70 = convert_custom_float8_sm80
