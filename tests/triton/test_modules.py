@@ -297,6 +297,43 @@ def test_names_of_the_language_s_files() -> None:
     assert out.tolist() == [3] * 4
 
 
+@tl.core.extern
+def approximate(x: Any, name: tl.core.constexpr, _semantic: Any = None) -> Any:
+    if name not in ("ex2", "lg2"):
+        raise ValueError(f"no {name}")
+    asm: tl.constexpr = f"{name}.approx.f32 $0, $1;"
+    return tl.core.inline_asm_elementwise(
+        asm, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1, _semantic=_semantic
+    )
+
+
+@tl.core.builtin
+def there_and_back(x: Any, _semantic: Any = None) -> Any:
+    """As Triton's own builtins are written: they hand on what builds their ops."""
+    y = approximate(x.to(tl.core.float32, _semantic=_semantic), "lg2", _semantic=_semantic)
+    return approximate(y, "ex2", _semantic=_semantic).to(x.dtype, _semantic=_semantic)
+
+
+def test_functions_written_as_triton_s_builtins_are() -> None:
+    @triton.jit
+    def kernel(x_ptr: Any, y_ptr: Any) -> None:
+        at = tl.arange(0, 8)
+        tl.store(y_ptr + at, there_and_back(tl.load(x_ptr + at)))
+
+    x, y = (2.0 ** np.arange(8)).astype(np.float16), np.zeros(8, np.float16)
+    kernel[(1,)](x, y)
+    assert np.array_equal(x, y)
+    assert kernel.compile_for(x, y, grid=(1,)).cubin
+
+    @triton.jit
+    def unknown(x_ptr: Any) -> None:
+        tl.store(x_ptr, approximate(tl.load(x_ptr), "sin"))
+
+    with pytest.raises(CompileError, match="raise") as e:
+        unknown[(1,)](np.zeros(1, np.float32))
+    assert "raise ValueError" in Path(__file__).read_text().splitlines()[e.value.loc.line - 1]
+
+
 def test_an_absent_module_says_why() -> None:
     names = (
         "runtime.build",

@@ -123,6 +123,8 @@ class Calls(ABC):
         args = self.elements(node.args)
         kwargs: dict[str, Any] = {}
         for k in node.keywords:
+            if k.arg in ("_semantic", "_builder"):
+                continue  # what Triton's builtins hand on to others
             value = self.expr(k.value)
             if k.arg is None:
                 if not isinstance(value, Table):

@@ -7,9 +7,10 @@ from builtins import tuple as tuple
 from typing import Any
 
 from warploom.frontend.aggregates import replaced as aggregate_replace
-from warploom.frontend.language.core import Constexpr, builtin
+from warploom.frontend.language.core import Constexpr
 from warploom.frontend.language.core import Descriptor as tensor_descriptor
 from warploom.frontend.language.core import aggregate as _aggregate
+from warploom.frontend.language.core import builtin as _builtin
 from warploom.frontend.language.memory import (
     make_tensor_descriptor as _experimental_make_tensor_descriptor,
 )
@@ -75,7 +76,17 @@ def get_int_dtype(bitwidth: int, signed: bool) -> DType:
 _get_int_dtype = get_int_dtype
 
 
-@builtin
+def builtin(fn: Any) -> Any:
+    """Decorator: a function of kernels, which is inlined as helpers are.  The `_semantic` that Triton gives
+    it is None."""
+    fn.__warploom_fn__ = fn
+    return fn
+
+
+extern = builtin
+
+
+@_builtin
 def _unwrap_if_constexpr(o: Any) -> Any:
     """What a constexpr holds; other values are themselves."""
     return o.value if isinstance(o, Constexpr) else o
