@@ -151,7 +151,10 @@ MODULES = {
     ),
     "triton.tools.mxfp": Module("MXFP4Tensor MXScaleTensor"),
     "triton.language.core": Module(
-        "CONSTEXPR_0 builtin get_int_dtype item",
+        "CONSTEXPR_0 get_int_dtype item",
+        different=_all(
+            "builtin extern", "inlined as a helper is: `_semantic` is None, and has no builder"
+        ),
         missing={
             **_all(
                 "base_type base_value slice_type tensor_descriptor_base tensor_descriptor_base_type",
@@ -163,7 +166,7 @@ MODULES = {
             ),
             **_all("binary_op_type_legalization check_bit_width get_primitive_bitwidth", _OWN),
             **_all("is_negative_zero validate_block_shape", _CHECKED),
-            **_all("dispatch extern extern_elementwise", _EXTERN),
+            **_all("dispatch extern_elementwise", _EXTERN),
         },
     ),
     "triton.language.standard": Module("", missing=_all("sort_impl", "write tl.sort or tl.topk")),
@@ -350,8 +353,9 @@ MODULES = {
         "gluon", absent="scripts say warps and barriers: docs/explicit.md"
     ),
     "triton.tools.ragged_tma": Module(
-        "atomic_add_ragged create_ragged_descriptor load_ragged store_ragged to_ragged_indices",
-        absent="load rows of a batch by pointers with a mask: they become boxes where they can",
+        "atomic_add_ragged load_ragged store_ragged",
+        different={"create_ragged_descriptor": "has the axes of the array, and no more"},
+        missing={"to_ragged_indices": "give load_ragged and its like the coordinates in the batch"},
     ),
     "triton.tools.compile": Module(
         "CompileArgs compile_kernel main", absent="`warploom compile` does it"
