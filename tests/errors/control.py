@@ -230,7 +230,8 @@ def augments_attribute(p, n):
 
 @bad("*f32 i32")
 def constexpr_local(p, n):
-    BLOCK: tl.constexpr = n * 2  # error[constexpr-required]: a tl.constexpr can't hold i32
+    BLOCK: tl.constexpr = n * 2
+    x = tl.arange(0, BLOCK)  # error[constexpr-required]: arange's end must be a constexpr integer, found i32
 
 
 @bad("*f32")

@@ -656,3 +656,25 @@ def filled(out_ptr: Any, N: tl.constexpr, M: tl.constexpr) -> None:
 def test_functions_without_python_text_run_while_compiling() -> None:
     out = launched(filled, np.zeros(16, np.float32), N=16, M=3)
     assert (out == 16).all()
+
+
+# ---- annotations
+
+
+@triton.jit
+def parted(x_ptr: Any, n: Any, out_ptr: Any, N: tl.constexpr, PARTS: tl.constexpr) -> None:
+    # As PyTorch's template of decoding attention has it: what only the run knows, called a constexpr.
+    chunk: tl.constexpr = tl.cdiv(n, PARTS) // N
+    rest: tl.constexpr = N
+    total = tl.zeros((N,), tl.float32)
+    for part in range(PARTS):
+        for block in range(part * chunk, part * chunk + chunk):
+            total += tl.load(x_ptr + block * N + tl.arange(0, rest)) * (part + 1)
+    tl.store(out_ptr + tl.arange(0, N), total)
+
+
+def test_what_is_annotated_as_a_constexpr_may_be_known_to_the_run_alone() -> None:
+    x = numbers(12, 16)
+    out = launched(parted, np.zeros(16, np.float32), x, 12 * 16, N=16, PARTS=4)
+    expected = (x.reshape(4, 3, 16) * np.arange(1, 5, dtype=np.float32)[:, None, None]).sum((0, 1))
+    np.testing.assert_allclose(out, expected, rtol=1e-5)
