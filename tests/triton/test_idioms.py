@@ -477,11 +477,17 @@ def test_descriptors_gather_scatter_and_add() -> None:
     assert boxes.compile_for(x, rows, out, 9, 16, R=4, C=8).cuda
 
 
+@triton.constexpr_function
+def is_of_amd() -> bool:
+    target = tl.target_info.current_target()
+    return target.backend == "hip" and target.arch == "gfx942"
+
+
 @triton.jit
 def by_target(out_ptr: Any) -> None:
     info = tl.target_info
     other = info.is_hip_cdna3() or info.is_hip_cdna4() or info.is_hip_gfx1250()
-    tl.static_assert(not other and info.current_target()[:3] == "sm_")
+    tl.static_assert(not other and info.current_target().backend == "cuda" and not is_of_amd())
     tl.store(out_ptr, 1 if info.cuda_capability_geq(9, 0) else 2)
 
 

@@ -308,7 +308,7 @@ def approximate(x: Any, name: tl.core.constexpr, _semantic: Any = None) -> Any:
 
 
 @tl.core.builtin
-def there_and_back(x: Any, _semantic: Any = None) -> Any:
+def there_and_back(x: Any, *, _semantic: Any) -> Any:
     """As Triton's own builtins are written: they hand on what builds their ops."""
     y = approximate(x.to(tl.core.float32, _semantic=_semantic), "lg2", _semantic=_semantic)
     return approximate(y, "ex2", _semantic=_semantic).to(x.dtype, _semantic=_semantic)
@@ -332,6 +332,26 @@ def test_functions_written_as_triton_s_builtins_are() -> None:
     with pytest.raises(CompileError, match="raise") as e:
         unknown[(1,)](np.zeros(1, np.float32))
     assert "raise ValueError" in Path(__file__).read_text().splitlines()[e.value.loc.line - 1]
+
+
+def test_scopes_in_kernels_change_nothing() -> None:
+    pl = proton.language
+    pl.enable_semantic("triton")
+    pl.disable_semantic("triton")
+
+    @triton.jit
+    def kernel(x_ptr: Any) -> None:
+        pl.enter_scope("all")
+        with pl.scope("load"):
+            x = tl.load(x_ptr)
+            with tl.async_task([0]), pl.scope("more"):
+                x += 1
+        tl.store(x_ptr, x)
+        pl.exit_scope("all")
+
+    x = np.ones(1, np.float32)
+    kernel[(1,)](x)
+    assert x[0] == 2
 
 
 def test_an_absent_module_says_why() -> None:

@@ -359,7 +359,8 @@ class Statements(Branches):
             with self.at(item.context_expr):
                 ids = context.task_ids
                 ids = ids if isinstance(ids, tuple) else (ids,)
-                tasks = frozenset(f"user{static_int(i, 'a task id')}" for i in ids)
+                named = frozenset(f"user{static_int(i, 'a task id')}" for i in ids)
+                tasks = named or self.emitter.builder.tasks
         saved, self.emitter.builder.tasks = self.emitter.builder.tasks, tasks
         self.ends(node.body, "a with block")
         self.emitter.builder.tasks = saved

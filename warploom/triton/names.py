@@ -81,7 +81,7 @@ MODULES = {
     ),
     "triton.language.target_info": Module(
         "cuda_capability_geq is_cuda is_hip is_hip_cdna3 is_hip_cdna4 is_hip_gfx1250",
-        different={"current_target": 'the target\'s name, as "sm_90a"'},
+        different={"current_target": "on the CPU, too, what kernels are compiled for: an H100"},
     ),
     "triton.language.math": Module(
         "abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi"
@@ -170,7 +170,7 @@ MODULES = {
         },
     ),
     "triton.language.standard": Module("", missing=_all("sort_impl", "write tl.sort or tl.topk")),
-    "triton.language.random": Module("", missing=_all("N_ROUNDS_DEFAULT", "it is 10")),
+    "triton.language.random": Module("N_ROUNDS_DEFAULT"),
     "triton.language.semantic": Module(
         "", missing=_all("IncompatibleTypeErrorImpl TensorTy TritonSemantic", _OWN)
     ),
@@ -332,13 +332,25 @@ MODULES = {
     ),
     "triton.profiler": Module(
         "DEFAULT_PROFILE_NAME activate cpu_timed_scope deactivate enter_scope exit_scope profile scope "
-        "viewer",
+        "language viewer",
         different={
             "finalize": "writes a .hatchet file alone",
             "start": "sees what is launched from here; `backend` and `mode` change nothing",
             **_all("state enter_state exit_state", "a scope like others"),
         },
-        missing=_all("context flags hooks mode specs language", "a session has no such settings"),
+        missing=_all("context flags hooks mode specs", "a session has no such settings"),
+    ),
+    "triton.profiler.language": Module(
+        "",
+        different={
+            **_all(
+                "enter_scope exit_scope scope", "nothing: `compiled.timeline` tells what is when"
+            ),
+            **_all(
+                "disable_semantic enable_semantic", "nothing: scopes are accepted in all kernels"
+            ),
+        },
+        missing={"record": _OWN},
     ),
     "triton.profiler.viewer": Module("parse print_tree"),
     "triton._C.libtriton": Module(

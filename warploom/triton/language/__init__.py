@@ -29,6 +29,7 @@ from warploom.triton.language.experimental import (
 
 TRITON_MAX_TENSOR_NUMEL = 1 << 20
 CONSTEXPR_0 = constexpr(0)
+N_ROUNDS_DEFAULT = constexpr(10)
 pi32_t = Pointer(i32)
 
 
@@ -79,6 +80,7 @@ _get_int_dtype = get_int_dtype
 def builtin(fn: Any) -> Any:
     """Decorator: a function of kernels, which is inlined as helpers are.  The `_semantic` that Triton gives
     it is None."""
+    fn.__kwdefaults__ = dict.fromkeys(("_semantic", "_builder")) | (fn.__kwdefaults__ or {})
     fn.__warploom_fn__ = fn
     return fn
 

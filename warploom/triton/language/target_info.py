@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from warploom.frontend.language.core import constexpr_function
 from warploom.frontend.targeted import TARGET
+from warploom.triton.runtime.driver import GPUTarget
 
 __all__ = ["cuda_capability_geq", "current_target", "is_cuda", "is_hip"]
 
 
 @constexpr_function
-def current_target() -> str:
-    """The target's name, as "sm_90a"."""
-    return TARGET.get()
+def current_target() -> GPUTarget:
+    """Its `backend` ("cuda"), `arch` (90) and `warp_size`."""
+    return GPUTarget.of(TARGET.get())
 
 
 @constexpr_function
@@ -30,5 +31,4 @@ is_hip_cdna3 = is_hip_cdna4 = is_hip_gfx1250 = is_hip
 @constexpr_function
 def cuda_capability_geq(major: int, minor: int = 0) -> bool:
     """Whether the compute capability is (major, minor) or later."""
-    digits = "".join(c for c in TARGET.get() if c.isdigit())
-    return (int(digits[:-1]), int(digits[-1])) >= (major, minor)
+    return GPUTarget.of(TARGET.get()).arch >= 10 * major + minor

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.runtime.hooks import ENTER, EXIT
-from warploom.triton.profiler import viewer
+from warploom.triton.profiler import language, viewer
 from warploom.triton.runtime.driver import active as _driver
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "exit_scope",
     "exit_state",
     "finalize",
+    "language",
     "profile",
     "scope",
     "start",

@@ -7,8 +7,7 @@ default target, which `warmup` and `compile` compile for.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from warploom.errors import LaunchError
 from warploom.runtime.jit import target_of
@@ -19,8 +18,7 @@ from warploom.target import DEFAULT, Target
 __all__ = ["Driver", "active", "default", "driver", "set_active"]
 
 
-@dataclass(frozen=True)
-class GPUTarget:
+class GPUTarget(NamedTuple):
     """backend "cuda", the compute capability (90) and the size of a warp; without a GPU "cpu", 0 and 0."""
 
     backend: str
@@ -28,9 +26,9 @@ class GPUTarget:
     warp_size: int
 
     @staticmethod
-    def of(target: Target) -> GPUTarget:
-        digits = "".join(c for c in target.name if c.isdigit())
-        return GPUTarget("cuda", int(digits), 32)
+    def of(name: str) -> GPUTarget:
+        """Of a target called so, as "sm_90a"."""
+        return GPUTarget("cuda", int("".join(c for c in name if c.isdigit())), 32)
 
 
 CPU = GPUTarget("cpu", 0, 0)
@@ -57,7 +55,7 @@ class Driver:
 
     def get_current_target(self) -> GPUTarget:
         target = self.target(self.get_current_device())
-        return CPU if target is None else GPUTarget.of(target)
+        return CPU if target is None else GPUTarget.of(target.name)
 
     def get_current_device(self) -> int:
         """torch's current CUDA device; 0 without one."""
