@@ -10,6 +10,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from warploom import TensorDescriptor
 from warploom.analysis.access import Accesses
 from warploom.errors import LaunchError
 from warploom.sim.report import Race
@@ -563,3 +564,65 @@ def test_strides_are_at_least_what_moves_along_other_axes(step: int, is_apart: b
     assert ("__syncthreads()" not in compiled.cuda.split("__global__")[1]) == is_apart
     compiled.simulate(x, out, 5, step, grid=(1,), order="reverse")
     assert np.array_equal(out.astype(np.float32), want.astype(np.float32))
+
+
+@wl.jit
+def product_then(a_ptr, b_ptr, c_ptr, d_ptr, e_ptr, K, N: tl.constexpr, AFTER: tl.constexpr):
+    """A product, stored by TMA; what is loaded before or after it may be what it stores."""
+    at, step = tl.arange(0, N), tl.arange(0, 64)
+    tile = at[:, None] * N + at[None, :]
+    sums = tl.zeros((N, N), tl.float32)
+    for k in range(0, K, 64):
+        a = tl.load(a_ptr + at[:, None] * K + (k + step)[None, :])
+        b = tl.load(b_ptr + (k + step)[:, None] * N + at[None, :])
+        sums = tl.dot(a, b, sums)
+    if AFTER:
+        tl.store(c_ptr + tile, sums.to(tl.float16))
+        found = tl.load(d_ptr + tile)
+    else:
+        found = tl.load(d_ptr + tile)
+        tl.store(c_ptr + tile, sums.to(tl.float16))
+    tl.store(e_ptr + tile, found + 1)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("is_after", [True, False])
+@pytest.mark.parametrize("order", ["late", "early", "reverse"])
+def test_what_a_load_finds_of_a_store_by_tma(is_after: bool, order: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, s).astype(np.float16) for s in ((64, 128), (128, 64)))
+    c = rng.integers(-9, 9, (64, 64)).astype(np.float16)
+    before, e = c.copy(), np.zeros((64, 64), np.float16)
+    apart = product_then.compile_for(a, b, c, c.copy(), e, 128, N=64, AFTER=is_after, grid=(1,))
+    assert "tma_store" in apart.cuda
+    names = [v.hint for v in apart.placed.params]
+    assert ((names.index("c_ptr"), names.index("d_ptr")) in apart.plan.disjoint) == is_after
+    # The loads before are over for TMA as well.
+    assert ("fence_async_global();" in apart.cuda) != is_after
+    args = (a, b, c, c, e, 128)
+    same = product_then.compile_for(*args, N=64, AFTER=is_after, grid=(1,))
+    same.simulate(*args, grid=(1,), order=order)
+    assert (c == a @ b).all()
+    assert (e == (c if is_after else before) + 1).all()
+
+
+@wl.jit
+def squares(x_desc, y_desc, z_desc):
+    x = x_desc.load([0, 0])
+    y = tl.dot(x, x)
+    y_desc.store([0, 0], y.to(tl.float16))
+    z_desc.store([0, 0], (y + 1).to(tl.float16))
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_columns_of_one_matrix_go_by_tma() -> None:
+    """Outputs that are columns of one array lie beside each other, where descriptors say how far they reach."""
+    packed = np.zeros((64, 128), np.float16)
+    x = np.ones((64, 64), np.float16)
+    halves = packed[:, :64], packed[:, 64:]
+    outs = [TensorDescriptor(h, (64, 64), (128, 1), (64, 64)) for h in halves]
+    args = (TensorDescriptor(x, (64, 64), (64, 1), (64, 64)), *outs)
+    kernel = squares.compile_for(*args, grid=(1,))
+    assert kernel.cuda.split("__global__")[1].count("tma_store") == 2
+    kernel.simulate(*args, grid=(1,))
+    assert (packed == np.hstack([x @ x, x @ x + 1])).all()

@@ -102,6 +102,41 @@ def test_byte_ranges_cover_exactly_the_elements(axes: list[tuple[int, int]], dty
     assert a.bytes_range() == expected
 
 
+AXES = st.lists(st.tuples(st.integers(1, 4), st.integers(-12, 12)), min_size=1, max_size=3)
+
+
+@given(AXES, AXES, st.integers(-12, 12), st.sampled_from(["i8", "f16"]))
+def test_arrays_that_share_an_element_meet(
+    x: list[tuple[int, int]], y: list[tuple[int, int]], ahead: int, dtype: str
+) -> None:
+    item = ITEM_BYTES[dtype]
+
+    def made(axes: list[tuple[int, int]], pointer: int) -> tuple[Array, set[int]]:
+        shape, strides = tuple(n for n, _ in axes), tuple(s for _, s in axes)
+        starts = {pointer + item * int(np.dot(i, strides)) for i in np.ndindex(shape)}
+        held = {at + i for at in starts for i in range(item)}
+        return Array(dtype, pointer, shape, strides, 0, bounded=True), held
+
+    (a, bytes_a), (b, bytes_b) = made(x, 1000), made(y, 1000 + ahead)
+    assert a.bytes().meets(b.bytes()) or bytes_a.isdisjoint(bytes_b)
+    assert a.bytes().meets(b.bytes()) == b.bytes().meets(a.bytes())
+
+
+def test_columns_of_one_matrix_share_no_bytes() -> None:
+    """As heads of packed queries and keys, and as gates beside what they scale."""
+    for shape, strides, first in [
+        ((2, 64, 32), (64 * 96, 96, 1), 32),
+        ((64, 4, 8), (3 * 32, 8, 1), 32),
+        ((64, 4, 8), (2 * 64, 16, 1), 8),
+    ]:
+        x, y = (Array("f16", at, shape, strides, 0, bounded=True) for at in (0, 2 * first))
+        assert not x.bytes().meets(y.bytes())
+        near = Array("f16", 2 * first - 2, shape, strides, 0, bounded=True)
+        assert x.bytes().meets(near.bytes())
+        # Through a pointer all between its rows may be reached.
+        assert Array("f16", 0, shape, strides, 0).bytes().meets(y.bytes())
+
+
 def test_item_bytes_are_the_dtypes() -> None:
     assert {name: d.bytes for name, d in ARGUMENT_DTYPES.items()} == ITEM_BYTES
 

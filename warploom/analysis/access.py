@@ -240,6 +240,16 @@ class Accesses:
                 found.add(o)
         return frozenset(found)
 
+    def loads_around(self, o: Op, after: bool) -> list[Op]:
+        """The loads that may run before access o, or after it: as they stand, or in a loop of both."""
+        at, loops = self.memory_ops.index(o), set(self.structure.loops(o))
+        return [
+            x
+            for i, x in enumerate(self.memory_ops)
+            if only_reads(x)
+            and ((i > at if after else i < at) or not loops.isdisjoint(self.structure.loops(x)))
+        ]
+
     def unwritten_loop(self, o: Op) -> Op | None:
         """The innermost loop around a load, where nothing in it may write what the load reads, or orders
         memory: the load may move ahead within each run of that loop, whatever stands around it.  None where

@@ -423,7 +423,7 @@ def fields_of(name: str, value: Any) -> tuple[Field, ...]:
     base = inspect(value.base)
     assert base is not None  # TensorDescriptor saw to it
     shape, strides = (tuple(map(int, x)) for x in (value.shape, value.strides))
-    view = Array(base.dtype, base.pointer, shape, strides, base.device)
+    view = Array(base.dtype, base.pointer, shape, strides, base.device, bounded=True)
     return (
         Field(name, value.base, view),
         *(Field(f"{name}_shape{i}", n, None) for i, n in enumerate(shape)),

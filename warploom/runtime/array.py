@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from warploom.errors import LaunchError
 from warploom.runtime.dtypes import DTYPE_NAMES, ITEM_BYTES
@@ -14,20 +14,48 @@ from warploom.runtime.dtypes import DTYPE_NAMES, ITEM_BYTES
 CPU = -1
 
 
+class Bytes(NamedTuple):
+    """Where an array lies: its first byte, and the byte after its last.  rows: how its bytes lie in rows that
+    repeat (bytes from row to row, and of a row, from the first byte on), in as many ways as are known."""
+
+    first: int
+    stop: int
+    rows: tuple[tuple[int, int], ...] = ()
+
+    def meets(self, other: Bytes) -> bool:
+        """May an array share bytes with another?  Columns of a matrix don't, though their rows take turns."""
+        return self.first < other.stop and other.first < self.stop and not self._lies_beside(other)
+
+    def _lies_beside(self, other: Bytes) -> bool:
+        return any(
+            length <= (ahead := (other.first - self.first) % (pitch := math.gcd(step, other_step)))
+            and ahead + other_length <= pitch
+            for step, length in self.rows
+            for other_step, other_length in other.rows
+        )
+
+
 @dataclass(frozen=True)
 class Array:
-    """An array argument.  Strides in elements; `device` is an ordinal, or CPU."""
+    """An array argument.  Strides in elements; `device` is an ordinal, or CPU.  bounded: nothing is reached
+    through it but its elements, as through a descriptor; through a pointer what lies between may be."""
 
     dtype: str
     pointer: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     device: int
+    bounded: bool = False
 
     def bytes_range(self) -> tuple[int, int]:
         """First byte and the byte after the last; equal where the array is empty."""
         low, high = span(ITEM_BYTES[self.dtype], self.shape, self.strides)
         return self.pointer + low, self.pointer + high
+
+    def bytes(self) -> Bytes:
+        """The same, with its rows where nothing between them is reached."""
+        rows = rows_of(ITEM_BYTES[self.dtype], self.shape, self.strides) if self.bounded else ()
+        return Bytes(*self.bytes_range(), rows)
 
 
 @functools.lru_cache(4096)
@@ -38,6 +66,21 @@ def span(item: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[i
         return 0, 0
     reach = [s * (n - 1) for n, s in zip(shape, strides, strict=True)]
     return item * sum(r for r in reach if r < 0), item * (sum(r for r in reach if r > 0) + 1)
+
+
+@functools.lru_cache(4096)
+def rows_of(
+    item: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    """`Bytes.rows` of an array: the axes of the least strides make a row, those of the others repeat it."""
+    axes = sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1 and s)
+    found = []
+    for inner in range(len(axes)):
+        pitch = math.gcd(*(s for s, _ in axes[inner:]))
+        row = 1 + sum(s * (n - 1) for s, n in axes[:inner])
+        if row < pitch:
+            found.append((item * pitch, item * row))
+    return tuple(found)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from typing import Any
 from warploom.errors import LaunchError
 from warploom.frontend.source import parameters
 from warploom.runtime.args import CPU, Field, device_of, fields_of, inspect, probe_of, probe_torch
+from warploom.runtime.array import Bytes
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.hooks import AROUND, ENTER, EXIT, launch_with_hooks
 from warploom.runtime.launch import Prepared, grid_sizes, thread
@@ -101,7 +102,7 @@ def _executed(text: Sequence[str], **names: Any) -> Callable[..., Any]:
 
 def are_apart(x: Any, y: Any) -> bool:
     """Whether two arrays share no memory."""
-    spans = [None if a is None else a.bytes_range() for a in map(inspect, (x, y))]
+    spans = [None if a is None else a.bytes() for a in map(inspect, (x, y))]
     return first_overlap([(0, 1)], lambda i: spans[i]) is None
 
 
@@ -237,9 +238,9 @@ class FixedLauncher:
             run(self.kernel.lowered.written, [f.on_host for f in fields], sizes)
             return None
 
-        def bytes_of(i: int) -> tuple[int, int] | None:
+        def bytes_of(i: int) -> Bytes | None:
             array = fields[i].array
-            return None if array is None else array.bytes_range()
+            return None if array is None else array.bytes()
 
         arguments = Arguments(tuple([f.launched for f in fields]), bytes_of)
         found = variants_for(self._variant, arguments, lambda *_: None)

@@ -24,6 +24,7 @@ from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import exact
 from warploom.runtime.alike import AlikeCalls
 from warploom.runtime.args import CPU, device_among, device_of, span
+from warploom.runtime.array import Bytes
 from warploom.runtime.binding import Call
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dtypes import ITEM_BYTES
@@ -225,13 +226,13 @@ class JITFunction(KernelNames, Launched):
                 raise KeyError
             return kernel
 
-        def bytes_of(i: int) -> tuple[int, int] | None:
+        def bytes_of(i: int) -> Bytes | None:
             item_bytes = usual.item_bytes[i]
             if not item_bytes:
                 return None
             _, pointer, shape, strides, *_ = items[i]
             low, high = span(item_bytes, tuple(shape), strides)
-            return pointer + low, pointer + high
+            return Bytes(pointer + low, pointer + high)
 
         values, extents = made.values, made.extents
         accepted = self._accepted.get((sizes, classes, extents))
@@ -350,9 +351,9 @@ class JITFunction(KernelNames, Launched):
             refuse = functools.partial(self._refuse_under_capture, device=device)
             return self._variants.get(changed(request, changes), refuse)
 
-        def bytes_of(i: int) -> tuple[int, int] | None:
+        def bytes_of(i: int) -> Bytes | None:
             array = call.fields[i].array
-            return None if array is None else array.bytes_range()
+            return None if array is None else array.bytes()
 
         def tell(rule: Rule, kernel: CompiledKernel, reason: Any) -> None:
             if _costs_speed(rule, kernel):

@@ -11,6 +11,7 @@ from typing import Any
 from warploom.errors import LaunchError
 from warploom.ir.core import Func
 from warploom.runtime.args import Field, Spec, TensorDescriptor, fields_of, is_passed, spec_of
+from warploom.runtime.array import Bytes
 from warploom.runtime.dtypes import ITEM_BYTES
 from warploom.runtime.plan import Spaced
 
@@ -58,7 +59,7 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
                 f"{names[i]} and {names[j]} of {func.name} are two arrays, for this variant they are one",
                 help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
             )
-    places = [None if f.array is None else f.array.bytes_range() for f in out]
+    places = [None if f.array is None else f.array.bytes() for f in out]
     if pair := first_overlap(func.attrs.get("disjoint", ()), lambda i: places[i]):
         x, y = (names[i] for i in pair)
         raise LaunchError(
@@ -86,13 +87,13 @@ def too_close(spaced: Spaced, values: Sequence[Any]) -> tuple[tuple[int, ...], i
 
 
 def first_overlap(
-    pairs: Iterable[tuple[int, int]], bytes_of: Callable[[int], tuple[int, int] | None]
+    pairs: Iterable[tuple[int, int]], bytes_of: Callable[[int], Bytes | None]
 ) -> tuple[int, int] | None:
-    """The first of these pairs of arguments that share memory.  bytes_of: the first byte of an array and the
-    byte after its last, by the argument's position; None of a number."""
+    """The first of these pairs of arguments that share memory.  bytes_of: of an array, by the argument's
+    position; None of a number."""
     for i, j in pairs:
         x, y = bytes_of(i), bytes_of(j)
-        if i != j and x and y and x[0] < y[1] and y[0] < x[1]:
+        if i != j and x and y and x.meets(y):
             return i, j
     return None
 

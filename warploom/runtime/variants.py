@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from warploom.errors import CompileError
 from warploom.frontend.reads import Variants
 from warploom.frontend.tokens import exact
+from warploom.runtime.array import Bytes
 from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.plan import MapKey
@@ -36,13 +37,13 @@ Changes = tuple[Change, ...]
 class Arguments:
     """A launch's run-time arguments.
 
-    values: numbers, and addresses of arrays.  bytes_of: the first byte of an array and the byte after its
-    last, by the argument's position; None of a number.  sizes: of the grid, where it is known."""
+    values: numbers, and addresses of arrays.  bytes_of: where an array lies, by the argument's position; None
+    of a number.  sizes: of the grid, where it is known."""
 
     def __init__(
         self,
         values: tuple[Any, ...],
-        bytes_of: Callable[[int], tuple[int, int] | None],
+        bytes_of: Callable[[int], Bytes | None],
         sizes: tuple[int, int, int] | None = None,
     ) -> None:
         self.values, self.bytes_of = values, bytes_of
@@ -212,13 +213,13 @@ class Accepted(Generic[K]):
     """The variant that a launch led to, for all which differ from it in addresses alone (by multiples of
     MAX_DIVISOR) and in which no arguments overlap that must not.
 
-    captured: as of `captured_of`.  disjoint: pairs of such arguments.  spans: of each argument in them its
-    first byte and the one after its last, from its address on; None of a number."""
+    captured: as of `captured_of`.  disjoint: pairs of such arguments.  spans: where each argument in
+    them lies from its address on; None of a number."""
 
     kernel: K
     captured: K | None
     disjoint: tuple[tuple[int, int], ...]
-    spans: dict[int, tuple[int, int] | None]
+    spans: dict[int, Bytes | None]
 
     @staticmethod
     def of(found: Sequence[tuple[Changes, K]], arguments: Arguments) -> Accepted[K] | None:
@@ -227,20 +228,23 @@ class Accepted(Generic[K]):
         if kernel.plan.one_array or not {for_overlap, for_order}.isdisjoint(changes):
             return None
         disjoint = {pair for _, kernel in found for pair in kernel.plan.disjoint}
-        spans: dict[int, tuple[int, int] | None] = {}
-        for i in {i for pair in disjoint for i in pair}:
-            held, address = arguments.bytes_of(i), arguments.values[i]
-            spans[i] = None if held is None else (held[0] - address, held[1] - address)
+        spans = {
+            i: _moved(arguments.bytes_of(i), -arguments.values[i])
+            for i in {i for pair in disjoint for i in pair}
+        }
         return Accepted(found[-1][1], captured_of(found), tuple(disjoint), spans)
 
     def takes(self, values: Sequence[Any]) -> bool:
         """Whether a launch with these addresses and numbers is such a one."""
 
-        def bytes_of(i: int) -> tuple[int, int] | None:
-            span = self.spans[i]
-            return None if span is None else (values[i] + span[0], values[i] + span[1])
+        def bytes_of(i: int) -> Bytes | None:
+            return _moved(self.spans[i], values[i])
 
         return not self.disjoint or first_overlap(self.disjoint, bytes_of) is None
+
+
+def _moved(held: Bytes | None, by: int) -> Bytes | None:
+    return None if held is None else Bytes(held.first + by, held.stop + by, held.rows)
 
 
 def changed(request: Request, changes: Changes) -> Request:

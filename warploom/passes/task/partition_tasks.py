@@ -113,8 +113,9 @@ def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:
 
 
 def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tuple[int, int], ...]:
-    """(stored parameter, parameter loaded ahead of it or after it), for every pair that a launch has to
-    compare.  Where arguments overlap loads pass no store at all."""
+    """(stored parameter, parameter loaded out of turn), for every pair that a launch has to compare: loads
+    run ahead of stores, and stores by an engine may be under way yet when loads come that stand after them.
+    Where arguments overlap loads pass no store at all, and no engine stores."""
     accesses = Accesses(func, target)
     if func.attrs.get("overlap"):
         return tuple(sorted(func.attrs.get("reordered", ())))
@@ -126,9 +127,21 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
         if o.id in ahead and (base := accesses.base(o.operands[0])) is not None
     }
     stored = {base for base in accesses.written() if base is not None}
-    pairs = {(s, r) for s in stored for r in loaded if s != r}
+    pairs = {(s, r) for s in stored for r in loaded if s != r} | _passed(accesses, schedule)
     pairs = {p for p in pairs if max(p) < accesses.first_workspace}  # nothing overlaps a workspace
     return tuple(sorted(pairs | set(func.attrs.get("reordered", ()))))
+
+
+def _passed(accesses: Accesses, schedule: Schedule) -> set[tuple[int, int]]:
+    """(parameter stored to by an engine, another that is loaded after it): what is loaded may be old."""
+    by_engine = {plan.op for plan in schedule.stores if plan.via == "tma"}
+    stores = [o for o in accesses.memory_ops if o.id in by_engine]
+    bases = {
+        (accesses.base_of(o), accesses.base_of(x))
+        for o in stores
+        for x in accesses.loads_around(o, after=True)
+    }
+    return {(s, r) for s, r in bases if s is not None and r is not None and s != r}
 
 
 def stored_pairs(func: Func, target: Target) -> tuple[tuple[int, int], ...]:

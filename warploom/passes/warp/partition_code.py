@@ -480,6 +480,9 @@ class _Writer:
         value = self.get(o.operands[1])
         offsets = tuple(self.get(v) for v in o.operands[2:])
         policy = tile.policy_of(o)
+        if any(x.loads for x in self.shared.accesses.loads_around(o, after=False)):
+            # What they read may be where this writes, where a launch passes one array twice.
+            smem.fence_async(b, space="global")
         select.store(b, value, offsets, tensor_map, staging, self.replica_id(b), policy)
         self.stored = True
 
