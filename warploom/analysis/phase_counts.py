@@ -329,11 +329,17 @@ def _run_ahead(early: Tree, steady: Tree) -> Tree | None:
     _, condition, ahead, other = body[0]
     if ahead != early[2] or other or condition[0] != "lt" or condition[3] != hi:
         return None
-    if condition[2][0] != "add" or steady[1] not in condition[2][2:] or end[0] != "minimum":
+    if condition[2][0] != "add" or steady[1] not in condition[2][2:]:
         return None
     a, b = condition[2][2:]
     distance = b if a == steady[1] else a
-    is_end = hi in end[2:] and not {_sum(lo, distance), _sum(distance, lo)}.isdisjoint(end[2:])
+    starts = {_sum(lo, distance), _sum(distance, lo)}
+    if end[0] == "minimum":
+        is_end = hi in end[2:] and not starts.isdisjoint(end[2:])
+    else:  # all of them are known
+        is_end = hi[0] == "const" and end in {
+            ("const", min(hi[1], n[1])) for n in starts if n[0] == "const"
+        }
     return ("loop", steady[1], ahead) if is_end and _is_multiple(distance, step) else None
 
 
