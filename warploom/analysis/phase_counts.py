@@ -31,6 +31,7 @@ Tree: TypeAlias = tuple[Any, ...]  # of events, loops and ifs, in order
 
 _ARRIVALS = engines.TELLS_OF_PIECES | {mbarrier.mbarrier_arrive, mbarrier.mbarrier_expect}
 _USES = engines.COPIES_BOXES | _ARRIVALS | {mbarrier.mbarrier_wait}
+_EVENTS = _ARRIVALS | {mbarrier.mbarrier_wait}
 _FOLDED: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -95,6 +96,7 @@ class PhaseCounts:
             if o.kind is mbarrier.mbarrier_alloc
         }
         self.known: dict[tuple[Task, Task, Value], bool] = {}
+        self.places = _Places(func.body)
 
     def awaited(self, by: Task, of: Task, barrier: Value) -> bool:
         """Has every thread of `by`, when it ends, waited for all phases of the barriers, which only `of`
@@ -114,8 +116,8 @@ class PhaseCounts:
         if not waits or rest or any(t is not of for t, _ in arrivals):
             return False
         try:
-            completed = self._tree(_Events(barrier, of, full, False, self.numbers))
-            waited = self._tree(_Events(barrier, by, full, True, self.numbers))
+            completed = self._tree(_Events(barrier, of, full, False, self.numbers, self.places))
+            waited = self._tree(_Events(barrier, by, full, True, self.numbers, self.places))
         except _Uncounted:
             return False
         return _plain(completed) == waited
@@ -137,6 +139,7 @@ class _Events:
     full: int
     waits: bool
     numbers: _Numbers
+    places: _Places
 
     def weight(self, o: Op, elected: bool) -> int:
         """As how many arrivals an op counts; 0 for one that is no event."""
@@ -159,26 +162,16 @@ class _Events:
             each = {"thread": threads, "warp": self.task.warps, "one": 1}[o.attrs.get("by", "warp")]
         return each * int(o.attrs.get("count", 1))
 
-    def inside(self, o: Op) -> bool:
-        """Are there events inside o?"""
-        return any(
-            i.operands and i.operands[0] is self.barrier and self.is_event(i)
-            for r in o.regions
-            for i in walk(r)
-        )
-
-    def is_event(self, o: Op) -> bool:
-        return (o.kind is mbarrier.mbarrier_wait) if self.waits else o.kind in _ARRIVALS
-
     def of(self, r: Region, at: _Cursor, elected: bool) -> tuple[Tree, _Cursor]:
         """The events of a region, and the cursor after it."""
         tree: list[Tree] = []
-        for o in r.ops:
+        here = self.barrier, self.waits
+        for o in self.places.of[r]:
             if weight := self.weight(o, elected):
                 at = self.event(o, at, weight, tree)
             elif o.kind is task.ring_next:
                 at = self.moved(o, at)
-            elif o.regions and self.inside(o):
+            elif o.regions and here in self.places.events[o]:
                 if o.kind is control.for_:
                     found, at = self.loop(o, at, elected)
                 elif o.kind is control.if_:
@@ -191,6 +184,31 @@ class _Events:
                     raise _Uncounted
                 tree.append(found)
         return tuple(tree), at
+
+    def first(self, r: Region, at: _Cursor) -> Op | None:
+        """The event that a region begins with, where the cursor is known to be still the same there."""
+        for o in self.places.of[r]:
+            if o.kind is task.ring_next and at.seen == self.full:
+                break
+            if (self.barrier, self.waits) in self.places.events[o]:
+                if not o.regions:
+                    return o
+                arms = o.regions if o.kind in (control.if_, task.elect) else ()
+                return next(filter(None, (self.first(arm, at) for arm in arms)), None)
+        return None
+
+    def candidates(
+        self, loop: Op, at: _Cursor, known: frozenset[Number], operand: int
+    ) -> list[control.Carried | None]:
+        """Which of its carried values a loop may have the slot in, or the parity; None: in none.  Only those
+        for which its first event is right are tried, as all pairs of them are many where loops have rings."""
+        carried = control.carried(loop)
+        found = [None, *(c for c in carried if self.numbers[c.init[0]] in known)]
+        first = self.first(loop.regions[0], at)
+        if first is None or (operand == 2 and not self.waits):
+            return found
+        named = self.numbers[first.operands[operand]]
+        return [c for c in found if named in (known if c is None else (self.numbers[c.params[0]],))]
 
     def event(self, o: Op, at: _Cursor, weight: int, tree: list[Tree]) -> _Cursor:
         right = self.numbers[o.operands[1]] in at.slot
@@ -215,12 +233,11 @@ class _Events:
 
     def loop(self, o: Op, at: _Cursor, elected: bool) -> tuple[Tree, _Cursor]:
         """A loop: one of its carried values is the slot, one the parity (or the slot is always the same)."""
-        carried = control.carried(o)
-        slots = [c for c in carried if self.numbers[c.init[0]] in at.slot]
-        phases = [c for c in carried if self.numbers[c.init[0]] in at.phase]
+        slots = self.candidates(o, at, at.slot, 1)
+        phases = self.candidates(o, at, at.phase, 2)
         bodies: set[Tree] = set()
         ends: list[_Cursor] = []
-        for s, p in product((None, *slots), (None, *phases)):
+        for s, p in product(slots, phases):
             start = replace(
                 at,
                 slot=frozenset((self.numbers[s.params[0]],)) if s else at.slot,
@@ -264,6 +281,32 @@ class _Events:
                 phase.add(self.numbers[c.result])
         condition = self.numbers[o.operands[0]]
         return ("if", condition, one, other), _Cursor(frozenset(slot), frozenset(phase), left.seen)
+
+
+class _Places:
+    """Where mbarriers are used and cursors move on.
+
+    of: the ops of each region that do so, also inside.  events: of these ops the barriers, their own or
+    inside, and whether they are waited for."""
+
+    def __init__(self, body: Region) -> None:
+        self.of: dict[Region, tuple[Op, ...]] = {}
+        self.events: dict[Op, set[tuple[Value, bool]]] = {}
+        self._visit(body)
+
+    def _visit(self, r: Region) -> set[tuple[Value, bool]]:
+        ops: list[Op] = []
+        found: set[tuple[Value, bool]] = set()
+        for o in r.ops:
+            events = set[tuple[Value, bool]]().union(*map(self._visit, o.regions))
+            if o.kind in _EVENTS:
+                events.add((o.operands[0], o.kind is mbarrier.mbarrier_wait))
+            if events or o.kind is task.ring_next:
+                ops.append(o)
+                self.events[o] = events
+            found |= events
+        self.of[r] = tuple(ops)
+        return found
 
 
 @dataclass(eq=False)

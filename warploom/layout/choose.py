@@ -24,18 +24,18 @@ def vector_elements(layout: Layout, geometry: Geometry) -> int:
 
 
 def wavefronts(addresses: Ints, width: int) -> int:
-    """Passes that shared memory needs for one access by a warp: 32 byte addresses, `width` bytes each.
+    """Passes that shared memory needs for accesses by a warp: 32 byte addresses each, of `width` bytes.
 
     32 banks of 4 bytes; lanes that read the same word share it.  Accesses of 8 and 16 bytes go by half and by
     quarter warps (assumed here).  Without conflicts: 1, 2 and 4 for widths of up to 4, 8 and 16.  (CUDA
     C++ Best Practices Guide, "Shared Memory and Memory Banks".)
     """
-    groups = max(1, width // 4)
-    total = 0
-    for part in np.split(np.asarray(addresses, np.int64), groups):
-        words = np.unique((part[:, None] + np.arange(0, max(width, 4), 4)) // 4)
-        total += int(np.bincount(words % 32).max())
-    return total
+    parts = np.asarray(addresses, np.int64).reshape(-1, 32 // max(1, width // 4))
+    words = (parts[:, :, None] + np.arange(0, max(width, 4), 4)) // 4
+    rows = np.arange(len(parts))[:, None] << 40
+    words = np.unique(rows + words.reshape(len(parts), -1))
+    banks = np.bincount((words >> 40) * 32 + words % 32, minlength=32 * len(parts))
+    return int(banks.reshape(-1, 32).max(axis=1).sum())
 
 
 def sector_ratio(
@@ -166,7 +166,7 @@ def _accesses(layout: Layout, geometry: Geometry) -> int:
     at = layout.coords(first[:, None], np.arange(32)[None, :])
     inside = [np.minimum(c, n - 1) for c, n in zip(at, layout.shape, strict=True)]
     offsets = byte_offset(geometry, inside)
-    return sum(wavefronts(o, width * geometry.itemsize) for o in offsets)
+    return wavefronts(offsets, width * geometry.itemsize)
 
 
 # ---- scans

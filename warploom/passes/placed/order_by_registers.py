@@ -93,7 +93,7 @@ class _Ordering:
         least = self.cost(self.ops)
         for _ in range(_ROUNDS):
             before = least
-            for o in list(self.ops):
+            for o in list(self.ops) if least else ():
                 least = min(least, self.hoist(o, least))
             for o in reversed(list(self.ops)):
                 least = min(least, self.sink(o, least))
@@ -111,6 +111,8 @@ class _Ordering:
 
     def keeps(self, ops: list[Op], least: int) -> int:
         """Takes an order if it costs less; what it costs."""
+        if not least:
+            return least
         cost = self.cost(ops)
         if cost < least:
             self.ops = ops

@@ -21,6 +21,7 @@ that ordinary instructions read are released after one.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 from itertools import pairwise
 
 from warploom.ir import engines
@@ -38,27 +39,48 @@ _STORES = (smem.shared_store, smem.shared_scatter)
 
 def part_lifetimes(func: Func, target: Target) -> Func:
     """See the module's docstring."""
-    (phase,) = task.phases(func)
-    places = _first_writes(func, phase.regions[0])[:_MOST]
-    if not places:
+    resident = _Resident(func, target)
+    places = resident.places
+    if not places or resident.most <= resident.alone:
         return func
-    threads = target.warp_size * phase.attrs["warps"][0] * phase.attrs["replicas"][0]
-
-    def resident(chosen: Collection[Op]) -> int:
-        """CTAs of a multiprocessor, as far as memory and threads decide."""
-        return target.resident(threads, 1, bytes_needed(_parted(func, chosen), target))
-
-    alone = resident(())
-    if alone * threads >= ENOUGH_THREADS:
-        places = [o for o in places if o.kind not in _STORES]
-    most = resident(places)
-    if most <= alone:
-        return func
-    for o in tuple(places):
+    for o in resident.places:
         fewer = [x for x in places if x is not o]
-        if resident(fewer) == most:
+        if resident.of(fewer) == resident.most:
             places = fewer
     return _parted(func, places)
+
+
+def resident_parted(func: Func, target: Target, enough: int) -> int:
+    """The CTAs that share a multiprocessor after part_lifetimes, as far as memory and threads decide.  Those
+    without its barriers, if they are `enough`."""
+    resident = _Resident(func, target)
+    return resident.alone if resident.alone >= enough else max(resident.alone, resident.most)
+
+
+class _Resident:
+    """CTAs of a multiprocessor, as far as memory and threads decide: alone, without a barrier; most, with one
+    at each of the places where one may be."""
+
+    def __init__(self, func: Func, target: Target) -> None:
+        (phase,) = task.phases(func)
+        self._func, self._target = func, target
+        self._threads = target.warp_size * phase.attrs["warps"][0] * phase.attrs["replicas"][0]
+        self.places = _first_writes(func, phase.regions[0])[:_MOST]
+        if self.places and self.alone * self._threads >= ENOUGH_THREADS:
+            self.places = [o for o in self.places if o.kind not in _STORES]
+
+    @cached_property
+    def alone(self) -> int:
+        return self.of(())
+
+    @cached_property
+    def most(self) -> int:
+        return self.of(self.places) if self.places else self.alone
+
+    def of(self, places: Collection[Op]) -> int:
+        """With barriers at these places."""
+        needed = bytes_needed(_parted(self._func, places), self._target)
+        return self._target.resident(self._threads, 1, needed)
 
 
 def part_alike(func: Func, before: Func, after: Func) -> Func:

@@ -25,10 +25,11 @@ _REPEATED = 4  # how much more an op of a loop counts than one around it
 class _Step(NamedTuple):
     """What an op takes of the registers and gives back, wherever it stands in its region.
 
-    made: the whole tiles that it makes, and their registers.  carried: those that its loops go on with.
-    both: whether what it reads and what it makes are held at once.  inside: of the ops of its regions the
-    registers, and how much they count."""
+    uses: the whole tiles that it reads.  made: those that it makes, and their registers.  carried: those that
+    its loops go on with.  both: whether what it reads and what it makes are held at once.  inside: of the ops
+    of its regions the registers, and how much they count."""
 
+    uses: frozenset[Value]
     made: tuple[tuple[Value, int], ...]
     carried: frozenset[Value]
     both: bool
@@ -127,6 +128,7 @@ class Pressure:
         if o not in self._steps:
             weight = _REPEATED if o.kind in control.LOOPS else 1
             self._steps[o] = _Step(
+                self.uses(o),
                 tuple((v, part_of(v)) for v in o.results if v in self.roots.get(v, ())),
                 frozenset().union(
                     *(self.roots.get(x, ()) for c in control.carried(o) for x in c.init)
@@ -138,23 +140,28 @@ class Pressure:
 
     def _held(self, r: Region, ops: Sequence[Op]) -> list[tuple[int, int]]:
         """Of each op of a region in this order, and of those inside, (registers, how much it counts)."""
+        steps = [self._steps.get(o) or self._step(o) for o in ops]
         last: dict[Value, int] = {}
-        for i, o in enumerate(ops):
-            last.update(dict.fromkeys(self.uses(o), i))
+        for i, step in enumerate(steps):
+            for v in step.uses:
+                last[v] = i
         now = {v: part_of(v) for v in r.params if self._is_tile(v) and v in last}
         found: list[tuple[int, int]] = []
         total = sum(now.values())
-        for i, o in enumerate(ops):
-            step = self._step(o)
-            dying = [v for v in self.uses(o) if last[v] == i and v in now]
+        for i, (o, step) in enumerate(zip(ops, steps, strict=True)):
+            uses, made, carried, both, inside = step
+            dying = [v for v in uses if last[v] == i and v in now]
             if o.regions:
-                base = total - sum(now[v] for v in dying if v in step.carried)
-                found += ((base + x, n) for x, n in step.inside)
-            freed = sum(now.pop(v) for v in dying)
-            made = {v: n for v, n in step.made if v in last}
-            added = sum(made.values())
+                base = total - sum(now[v] for v in dying if v in carried)
+                found += [(base + x, n) for x, n in inside]
+            before = total
+            for v in dying:
+                total -= now.pop(v)
+            left = total
+            for v, n in made:
+                if v in last:
+                    now[v] = n
+                    total += n
             if not o.regions:
-                found.append((total + added if step.both else max(total, total - freed + added), 1))
-            now.update(made)
-            total += added - freed
+                found.append((total + before - left if both else max(before, total), 1))
         return found

@@ -39,8 +39,7 @@ from warploom.ir.rewrite import (
 )
 from warploom.ir.types import Shared, Tile
 from warploom.layout.shared import swizzle_for
-from warploom.passes.placed.allocate_shared import bytes_needed
-from warploom.passes.placed.part_lifetimes import part_lifetimes
+from warploom.passes.placed.part_lifetimes import resident_parted
 from warploom.passes.placed.register_pressure import Pressure, limit_of, part_of
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
 from warploom.target import Target
@@ -56,15 +55,12 @@ def spill_to_shared(func: Func, target: Target) -> Func:
     if not spills:
         return func
     threads = target.warp_size * phase.attrs["warps"][0] * phase.attrs["replicas"][0]
+    most = target.resident(threads, target.registers.per_thread, 0)  # as registers allow
 
-    def resident(f: Func) -> int:
-        needed = bytes_needed(part_lifetimes(f, target), target)
-        return target.resident(threads, target.registers.per_thread, needed)
-
-    programs = resident(func)
+    programs = min(most, resident_parted(func, target, most))
     for spill in spills:
         spilled = spill.applied(func)
-        if spill.load is not None or resident(spilled) >= programs:
+        if spill.load is not None or resident_parted(spilled, target, programs) >= programs:
             func = spilled
     return drop_dead(func)
 
