@@ -17,11 +17,9 @@ that makes a difference: all of them are right, or there is one that fails.
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +48,7 @@ from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
 from warploom.check.runs import NOT_CONFLUENT, UNFIT, Case, Runs, is_reading, ring_depth
 from warploom.check.solve import Solver
 from warploom.errors import whole_number
+from warploom.ir.collector import paused_collector
 from warploom.ir.core import Func, Op, walk
 from warploom.ir.ops import control
 from warploom.sim.memory import grid_of
@@ -85,7 +84,7 @@ def check(
     they leave out counts as not proved.  save: a file for the first failing interleaving."""
     start = time.perf_counter()
     max_states = whole_number("max_states", max_states, 0)
-    with _without_collector():
+    with paused_collector():
         report = _checked(func, cases, launch, exhaustive, max_states)
     report.seconds = time.perf_counter() - start
     if save is not None and report.failures:
@@ -137,18 +136,6 @@ def _checked(
     checker.judge_together()
     add_global_memory(report, func, given, found, launch)
     return report
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Runs leave hardly any cycles, and each full pass of the collector looks at all that the process has."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _Checker:

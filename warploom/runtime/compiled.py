@@ -14,6 +14,7 @@ from warploom import options
 from warploom.codegen.resources import Resources
 from warploom.errors import CompileError, LaunchError, format_message, whole_number
 from warploom.frontend.reads import Reads
+from warploom.ir.collector import paused_collector
 from warploom.ir.core import walk
 from warploom.runtime.build import best_build, load_back, resources_from
 from warploom.runtime.cache import DiskCache, default_cache
@@ -220,7 +221,8 @@ def _load(request: Request, reads: Reads, disk: DiskCache) -> CompiledKernel | N
 
 def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
     asked = request.with_headroom(Headroom())
-    best, search = best_build(request, disk)
+    with paused_collector():
+        best, search = best_build(request, disk)
     request, lowered = best.request, best.lowered
     resources = replace(best.resources, **search.summary())
     reads = request.reader() if lowered.reads is None else lowered.reads
