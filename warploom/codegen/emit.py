@@ -17,6 +17,7 @@ from warploom.codegen.lower_casts import paren
 from warploom.codegen.lower_tma import OWN_MAP_BYTES, instruction_box
 from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
+from warploom.codegen.short_loops import write_out_short_loops
 from warploom.codegen.text import INDENT, Line, identifier, is_used, upper
 from warploom.errors import CompileError, InternalError
 from warploom.ir.analysis import effects
@@ -86,6 +87,7 @@ class _Kernel(Emitter):
             if i > 0 and self.phases[i - 1].attrs.get("synced", True):
                 self.line("__syncthreads();")
             self._tasks(phase)
+        self.out = write_out_short_loops(self.out)
         if not self.func.attrs.get("foreign"):
             used = "".join(line.text for line in self.out)
             params = tuple(p for p in params if is_used(p.name, used))
