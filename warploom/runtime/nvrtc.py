@@ -24,9 +24,9 @@ from warploom.errors import CompileError, InternalError
 from warploom.runtime.nvrtc_process import Answer, StoppedError, ask, run
 from warploom.target import Target
 
-# Statements, loops unrolled, from which on NVRTC runs in a process of its own: it takes some seconds then,
+# Statements, loops unrolled, from which on NVRTC runs in a process of its own: it may take ten seconds then,
 # and the process 0.2 s more.
-LARGE = 4000
+LARGE = 7000
 # Those from which on it takes more than a minute: they are compiled with FAST alone.
 HUGE = 20_000
 # Seconds of a processor that such a run may take.
