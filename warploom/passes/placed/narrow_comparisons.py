@@ -12,9 +12,10 @@ and the numbers two registers each, though all but one scalar of either side are
              %a = gt(expand_dims(%p), expand_dims(%p))     rows, columns
              %b = lt(%p, splat(%n))
     after:   %a = gt(expand_dims(%i), expand_dims(%i))
-             %b = lt(%i, splat(cast(minimum(maximum(sub(%n, %first), -1), 64))))
+             %b = lt(%i, splat(cast(maximum(minimum(sub(%n, %first), 64), -1))))
 
-What is beyond all differences of the small numbers is cut off: it compares alike.
+What is beyond all differences of the small numbers is cut off: it compares alike.  It is cut off at a number
+that is divisible as far as the difference is, so that elements masked alike are still seen to be.
 """
 
 from __future__ import annotations
@@ -123,7 +124,9 @@ def _ahead(facts: Facts, b: Builder, x: _Place, y: _Place) -> Value | None:
     known = facts.interval(ahead) if x.first is None else _WIDE
     if x.first is not None:
         ahead = arith.sub(b, ahead, x.first)
-    least, most = x.extent.low - y.extent.high - 1, x.extent.high - y.extent.low + 1
+    by = min((facts.divisor(p.first) for p in (x, y) if p.first is not None), default=1)
+    least = (x.extent.low - y.extent.high - 1) // by * by
+    most = -(-(x.extent.high - y.extent.low + 1) // by) * by
     if known.high > most:
         ahead = arith.minimum(b, ahead, build.const(b, most, i64))
     if known.low < least:
