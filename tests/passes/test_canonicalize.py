@@ -129,6 +129,25 @@ CASES = {
              ["%r = load(%p) : i32", KEEP]),
     "other is zero": ("%z = const() {value=0, dtype=i32}\n%r = load(%p, %q, %z)",
              ["%r = load(%p, %q) : i32", KEEP]),
+    "a load's mask selects": (
+             "%z = const() {value=-inf, dtype=f32}\n%d = const() {value=-inf, dtype=f64}\n%c = lt(%x, %y)\n"
+             "%m = and(%q, %c)\n%l = load(%g, %m, %z)\n%w = cast(%l) {dtype=f64}\n%v = select(%c, %w, %d)\n"
+             "%h = gt(%v, %d)\n%r = cast(%h) {dtype=i32}",
+             ["%z = const() {value=-inf, dtype=f32} : f32", "%d = const() {value=-inf, dtype=f64} : f64",
+              "%c = lt(%x, %y) : i1", "%m = and(%q, %c) : i1", "%l = load(%g, %m, %z) : f32",
+              "%w = cast(%l) {dtype=f64} : f64", "%h = gt(%w, %d) : i1", "%r = cast(%h) {dtype=i32} : i32", KEEP]),
+    "masked off it is zero": ("%z = const() {value=0, dtype=i32}\n%l = load(%p, %q)\n%r = select(%q, %l, %z)",
+             ["%l = load(%p, %q) : i32", "store(%p, %l)"]),
+    "another number where a load is masked off": (
+             "%z = const() {value=-0.0, dtype=f32}\n%l = load(%g, %q)\n%v = select(%q, %l, %z)\nstore(%g, %v)\n"
+             "%r = add(%x, %y)",
+             ["%z = const() {value=-0.0, dtype=f32} : f32", "%l = load(%g, %q) : f32",
+              "%v = select(%q, %l, %z) : f32", "store(%g, %v)", "%r = add(%x, %y) : i32", KEEP]),
+    "another mask than a load's": (
+             "%z = const() {value=0, dtype=i32}\n%c = lt(%x, %y)\n%m = and(%q, %c)\n%l = load(%p, %c)\n"
+             "%r = select(%m, %l, %z)",
+             ["%z = const() {value=0, dtype=i32} : i32", "%c = lt(%x, %y) : i1", "%m = and(%q, %c) : i1",
+              "%l = load(%p, %c) : i32", "%r = select(%m, %l, %z) : i32", KEEP]),
     "store that never happens": ("%c = const() {value=false, dtype=i1}\n%r = add(%x, %y)\n"
              "store(%p, %x, %c)", ["%r = add(%x, %y) : i32", KEEP]),
     "atomics that change nothing": (

@@ -1,5 +1,5 @@
 """Local simplification: constants, algebraic identities, splats, known control flow (and unit_axes.py:
-axes of size 1).
+axes of size 1; masked_loads.py: selections by a load's mask).
 
 `Simplifier` is a rule for `ir/rewrite.py`.  Every step makes the function smaller or moves a constant to the
 right, so repeating it ends.  Identities on integers hold under wrapping; on floats only those are
@@ -17,6 +17,7 @@ from warploom.ir.fold import Number, fold, wrap
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import inline, substitute
 from warploom.ir.types import DType, Tile, dtype_of, i1
+from warploom.passes.tile.canonicalize.masked_loads import masked_before
 from warploom.passes.tile.canonicalize.unit_axes import simplify_units
 from warploom.passes.tile.canonicalize.unroll_whiles import unroll_while
 
@@ -140,7 +141,9 @@ class Simplifier:
             return o.operands
         if o.kind is arith.select:
             _, x, y = o.operands
-            return (x,) if x is y else None
+            if x is y or masked_before(o, self.made.get, self.number):
+                return (x,)
+            return None
         if o.kind not in arith.BINARY:
             return None
         x, y = o.operands
