@@ -3,7 +3,8 @@
 Order: first after the frontend, and again after recover_boxes, which leaves the pointer arithmetic behind
 that it made superfluous.  Views of descriptors learn what is known to divide their base and strides, as those
 that recover_boxes makes do.  Dots of too few rows are transposed (transpose_dots.py); tiles
-that loops pass on and that differ by a number are passed on as that number (carried_tiles.py).
+that loops pass on and that differ by a number are passed on as that number (carried_tiles.py), those of equal
+elements as one of them (uniform_tiles.py); a mask from outside selects after the loop (masked_state.py).
 `number_ops` then gives the ids that a schedule names.
 Changes: every kernel.
 
@@ -36,8 +37,10 @@ from warploom.passes.tile.canonicalize.cleanup import (
     merge_equal,
     until_stable,
 )
+from warploom.passes.tile.canonicalize.masked_state import select_after_loops
 from warploom.passes.tile.canonicalize.simplify import Simplifier
 from warploom.passes.tile.canonicalize.transpose_dots import carry_transposed, transpose_dots
+from warploom.passes.tile.canonicalize.uniform_tiles import carry_one_of_equal
 from warploom.target import Target
 
 
@@ -48,6 +51,8 @@ def canonicalize(func: Func, target: Target, warps: int | None = None) -> Func:
         _simplify,
         carry_transposed,
         carry_numbers,
+        carry_one_of_equal,
+        select_after_loops,
         merge_equal,
         hoist_invariant,
         hoist_views,
