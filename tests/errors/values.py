@@ -574,3 +574,9 @@ def sum_of_bytes(p):
 def bytes_of_bf16(p):
     x = tl.load(p + tl.arange(0, 8))
     y = x.to(tl.float8e4b15)  # error[storage-dtype]: a conversion of tile<8xbf16> to float8e4b15
+
+
+@bad("*f16")
+def format_of_other_chips(p):
+    tl.static_assert(p.dtype.element_ty != tl.float8e4b8)
+    x = tl.load(p).to(tl.float8e4b8)  # error[other-chips]: the target of a cast is f8e4b8, a format of other chips

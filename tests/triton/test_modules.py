@@ -358,7 +358,7 @@ def test_an_absent_module_says_why() -> None:
     names = (
         "runtime.build",
         "compiler.code_generator",
-        "backends.nvidia",
+        "backends.driver",
         "experimental",
     )
     whys = ("cuda-core", "compiled.ir", "triton.runtime.driver", "docs/explicit.md")
@@ -482,6 +482,29 @@ def waiting(out_ptr: Any, n: Any) -> None:
 def test_nothing_is_proved_of_how_long_the_clock_takes() -> None:
     report = waiting.compile_for(np.zeros(1, np.int64), 1000, grid=(1,)).check()
     assert not report.ok and "depends on an argument and the clock" in str(report)
+
+
+def test_how_small_operands_of_a_product_may_be() -> None:
+    from warploom.triton.backends import nvidia
+
+    least = nvidia.compiler.min_dot_size(active.get_current_target())
+    assert least(tl.float16, tl.bfloat16) == (1, 1, 16)
+    assert least(tl.float8e5, tl.float8e4nv) == (1, 1, 32)
+
+
+def test_formats_of_other_chips_have_names() -> None:
+    @triton.jit
+    def kernel(y_ptr: Any, IS_OTHER: tl.constexpr, OTHER: tl.constexpr) -> None:
+        dtype = tl.float8e5b16 if IS_OTHER else tl.float8e5
+        y = tl.full((4,), 1.5, dtype)
+        tl.static_assert(y.dtype != OTHER and OTHER.is_fp8e4b8() and OTHER.name == "fp8e4b8")
+        tl.store(y_ptr + tl.arange(0, 4), y)
+
+    y = np.zeros(4, np.float32)
+    kernel[(1,)](y, False, tl.float8e4b8)
+    assert (y == 1.5).all() and tl.dtype("fp8e5b16") is tl.float8e5b16
+    with pytest.raises(CompileError, match="a format of other chips"):
+        kernel[(1,)](y, True, tl.float8e4b8)
 
 
 def test_dtypes_by_name() -> None:

@@ -44,6 +44,8 @@ from warploom.ir.types import (
     Scalar,
     Tile,
     elem_of,
+    f8e4b8,
+    f8e5b16,
     f32,
     i1,
     i32,
@@ -510,6 +512,12 @@ def static_bool(x: object, what: str) -> bool:
 def static_dtype(x: object, what: str) -> DType:
     """A dtype such as tl.float16."""
     if isinstance(x, DType):
+        if x in (f8e4b8, f8e5b16):
+            refuse(
+                "other-chips",
+                f"{what} is {x}, a format of other chips",
+                "take tl.float8e4nv or tl.float8e5",
+            )
         if x.bits < 8:
             refuse(
                 "narrow-dtype",

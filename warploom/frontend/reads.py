@@ -183,9 +183,9 @@ class Reads:
             case (kind, text) if kind in LITERAL_NAMES:
                 return ast.literal_eval(text)
             case ("value", "DType", text):
-                from warploom.ir.types import ARGUMENT_DTYPES
+                from warploom.ir.types import NAMED_DTYPES
 
-                return next(d for d in ARGUMENT_DTYPES.values() if repr(d) == text)
+                return next(d for d in NAMED_DTYPES.values() if repr(d) == text)
         return self._kept[token]
 
     def _meet(self, value: Any) -> int:

@@ -44,8 +44,6 @@ NOT_YET = {
         ("constexpr_type", "str_to_ty", "tensor_descriptor_type", "tuple_type"),
         "types are not made by hand",
     ),
-    "float8e4b8": "a format of other chips",
-    "float8e5b16": "a format of other chips",
 }
 
 # Ops cheap enough, and without effects, to be computed for both arms of a ternary; a division is not, since

@@ -98,16 +98,20 @@ DTYPE_PROPERTIES: dict[str, Callable[[DType], Any]] = {
     "scalar": lambda d: d,
     "element_ty": lambda d: d,
     "fp_mantissa_width": lambda d: _MANTISSA[d.name],
-    "exponent_bias": lambda d: {"f8e4m3": 7, "bf16": 127, "f32": 127, "f64": 1023}.get(d.name, 15),
+    "exponent_bias": lambda d: _BIAS.get(d.name, 15),
 }
+_BIAS: dict[str, int] = {
+    "f8e4m3": 7, "f8e4b8": 8, "f8e5b16": 16, "bf16": 127, "f32": 127, "f64": 1023,
+}  # fmt: skip
 _MANTISSA: dict[str, int] = {
-    "f8e4m3": 3, "f8e4b15": 3, "f8e5m2": 2, "f16": 10, "bf16": 7, "f32": 23, "f64": 52,
+    "f8e4m3": 3, "f8e4b15": 3, "f8e4b8": 3, "f8e5m2": 2, "f8e5b16": 2, "f16": 10,
+    "bf16": 7, "f32": 23, "f64": 52,
 }  # fmt: skip
 _BY_NAME = {
     "is_fp16": "f16", "is_bf16": "bf16", "is_fp32": "f32", "is_fp64": "f64", "is_fp8e4nv": "f8e4m3",
-    "is_fp8e5": "f8e5m2", "is_fp8e4b8": "", "is_fp8e4b15": "f8e4b15", "is_fp8e5b16": "", "is_int1": "i1",
-    "is_bool": "i1", "is_int8": "i8", "is_int16": "i16", "is_int32": "i32", "is_int64": "i64",
-    "is_uint8": "u8", "is_uint16": "u16", "is_uint32": "u32", "is_uint64": "u64",
+    "is_fp8e5": "f8e5m2", "is_fp8e4b8": "f8e4b8", "is_fp8e4b15": "f8e4b15", "is_fp8e5b16": "f8e5b16",
+    "is_int1": "i1", "is_bool": "i1", "is_int8": "i8", "is_int16": "i16", "is_int32": "i32",
+    "is_int64": "i64", "is_uint8": "u8", "is_uint16": "u16", "is_uint32": "u32", "is_uint64": "u64",
 }  # fmt: skip
 
 
@@ -115,7 +119,7 @@ def _is_called(name: str, d: DType) -> bool:
     return d.name == name
 
 
-TRITON_NAMES = {n: asked[3:] for asked, n in reversed(_BY_NAME.items()) if n}  # f16: fp16
+TRITON_NAMES = {n: asked[3:] for asked, n in reversed(_BY_NAME.items())}  # f16: fp16
 
 DTYPE_PREDICATES: dict[str, Callable[[DType], Any]] = {
     **{name: functools.partial(_is_called, n) for name, n in _BY_NAME.items()},
@@ -165,6 +169,11 @@ DTYPES: dict[str, DType] = {
 # In kernels and of their arguments only: the frontend makes bytes of it, so that the IR has none.
 f8e4b15 = _dtype("f8e4b15", "float", 8, np.uint8)
 ARGUMENT_DTYPES = {**DTYPES, f8e4b15.name: f8e4b15}
+
+# Of other chips: kernels may name them where they choose among dtypes, and convert nothing to them.
+f8e4b8 = _dtype("f8e4b8", "float", 8, ml_dtypes.float8_e4m3fnuz)
+f8e5b16 = _dtype("f8e5b16", "float", 8, ml_dtypes.float8_e5m2fnuz)
+NAMED_DTYPES = {**ARGUMENT_DTYPES, f8e4b8.name: f8e4b8, f8e5b16.name: f8e5b16}
 
 
 @dataclass(frozen=True)

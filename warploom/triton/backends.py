@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -80,5 +80,13 @@ BaseBackend = CUDABackend  # there is one
 
 backends = {"nvidia": Backend(CUDABackend, Driver)}
 
+
+def min_dot_size(target: GPUTarget) -> Callable[[Any, Any], tuple[int, int, int]]:
+    """A function that gives M, N and K, of which tl.dot takes no fewer of two dtypes."""
+    return lambda lhs, rhs: (1, 1, 32 if lhs.scalar.primitive_bitwidth == 8 else 16)
+
+
 __path__: list[str] = []  # a package, for `import triton.backends.compiler`
-compiler = sys.modules[f"{__name__}.compiler"] = sys.modules[__name__]
+compiler = nvidia = sys.modules[__name__]
+for _name in ("compiler", "nvidia", "nvidia.compiler"):
+    sys.modules[f"{__name__}.{_name}"] = compiler

@@ -59,10 +59,13 @@ MODULES = {
         "static_assert static_print static_range store store_tensor_descriptor sub sum swizzle2d tensor "
         "tensor_descriptor topk trans tuple uint16 uint32 uint64 uint8 uint_to_uniform_float umulhi view "
         "where xor_sum zeros zeros_like PropagateNan block_type condition const constexpr_type dot "
-        "dot_scaled float8e4b8 float8e5b16 inline_asm_elementwise pi32_t slice target_info "
+        "dot_scaled inline_asm_elementwise pi32_t slice target_info "
         "void squeeze unsqueeze to_tensor aggregate_replace expect_zero atomic_load atomic_poll atomic_store",
         different={
             "cat": f"{_NO_ORDER}; tiles of any sizes, along any axis (`dim=`)",
+            **_all(
+                "float8e4b8 float8e5b16", "formats of other chips, to be named and compared with"
+            ),
             "float8e4b15": "`.to(tl.bfloat16)` gives bfloat16; 'rtz' rounds towards zero",
             "atomic_poll": "`timeout_ns` counts reads, as 500 ns each",
             "dtype": "on the host `.name` and `str()` are Warploom's (f16), in kernels `.name` is fp16",
@@ -294,7 +297,8 @@ MODULES = {
         "BaseBackend CUDABackend GPUTarget", missing=_all("Language", "there is one backend")
     ),
     "triton.backends.driver": Module("Benchmarker DriverBase GPUDriver", absent=_ONE_DRIVER),
-    "triton.backends.nvidia": Module("compiler driver", absent=_ONE_DRIVER),
+    "triton.backends.nvidia": Module("compiler", missing={"driver": _ONE_DRIVER}),
+    "triton.backends.nvidia.compiler": Module("min_dot_size"),
     "triton.backends.amd": Module(
         "compiler driver", absent="kernels are compiled for NVIDIA's chips"
     ),

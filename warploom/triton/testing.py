@@ -56,7 +56,7 @@ def do_bench(
     estimate = max(1e-6, (time.perf_counter() - start) / 5 * 1e3)
     timed(fn, max(1, int(warmup / estimate)), ())
     times = timed(fn, max(1, int(rep / estimate)), tuple(grad_to_none or ()))
-    return _summary(times, quantiles, return_mode)
+    return _summarize_statistics(times, quantiles, return_mode)
 
 
 def do_bench_cudagraph(
@@ -108,7 +108,7 @@ _SUMMARIES: dict[str, Callable[[list[float]], Any]] = {
 }
 
 
-def _summary(times: list[float], quantiles: Sequence[float] | None, mode: str) -> Any:
+def _summarize_statistics(times: list[float], quantiles: Sequence[float] | None, mode: str) -> Any:
     if quantiles is None:
         return _SUMMARIES[mode](times)
     found = [_quantile(sorted(times), q) for q in quantiles]

@@ -37,6 +37,8 @@ float32 = _types.f32
 float64 = _types.f64
 float8e4nv = _types.f8e4m3
 float8e4b15 = _types.f8e4b15
+float8e4b8 = _types.f8e4b8
+float8e5b16 = _types.f8e5b16
 float8e5 = _types.f8e5m2
 
 NAMES = sorted(

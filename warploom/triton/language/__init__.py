@@ -14,7 +14,7 @@ from warploom.frontend.language.core import builtin as _builtin
 from warploom.frontend.language.memory import (
     make_tensor_descriptor as _experimental_make_tensor_descriptor,
 )
-from warploom.ir.types import ARGUMENT_DTYPES, DTYPES, TRITON_NAMES, DType, Pointer, i32
+from warploom.ir.types import DTYPES, NAMED_DTYPES, TRITON_NAMES, DType, Pointer, i32
 from warploom.language import *
 from warploom.language import constexpr, constexpr_function, int1
 from warploom.triton.language import extra as extra
@@ -38,7 +38,7 @@ class _ByName(type):
         found = next((n for n, theirs in TRITON_NAMES.items() if theirs == name), None)
         if found is None:
             raise ValueError(f"no dtype {name!r}: there are {', '.join(TRITON_NAMES.values())}")
-        return ARGUMENT_DTYPES[found]
+        return NAMED_DTYPES[found]
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, DType)
