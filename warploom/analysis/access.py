@@ -16,6 +16,7 @@ from functools import cached_property
 
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
+from warploom.analysis.launch_numbers import LaunchNumbers
 from warploom.analysis.moving_places import Needs
 from warploom.analysis.store_places import StorePlaces
 from warploom.analysis.structure import Structure, structure_of
@@ -56,10 +57,11 @@ class Accesses:
 
     def invariant(self, v: Value) -> bool:
         """Can the host compute v from the launch's arguments alone?"""
-        o = self.structure.maker(v)
-        if o is None:
-            return self.structure.made[v].op is None
-        return arith.is_of_host(o) and all(self.invariant(x) for x in o.operands)
+        return self._numbers.is_of_launch(v)
+
+    @cached_property
+    def _numbers(self) -> LaunchNumbers:
+        return LaunchNumbers(self.structure, self.facts)
 
     # ---- views
 
@@ -304,7 +306,7 @@ class Accesses:
         told = self.func.attrs.get("replicas", ())  # at sequential levels, by the names of tasks
         counts = [n for _, n in told] or [n + 1 for _, n in task.agents(self.func)]
         most = max(counts, default=1)
-        return StorePlaces(self.structure, self.facts, most)
+        return StorePlaces(self.structure, self.facts, self._numbers, most)
 
     def meets_itself(self, o: Op) -> bool:
         """May an iteration of a loop store to some, and not all, of the places of another one?"""

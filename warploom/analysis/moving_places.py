@@ -9,9 +9,9 @@ together, where no remainder comes twice with one quotient; and nothing else doe
     for t in range(n): out.store([t * step, 0], …)     where step is a box or more
 
 Where that is so for some values of the function's parameters only, these are what the place *needs*, and a
-launch with others takes another variant.  Strides that are not known are taken to be large enough for what a
-mask leaves of a tile, and what bounds leave of a box.  What bounds a loop tells nothing apart: two runs of
-`range(0, t)` store to the same places.
+launch with others takes another variant: distances that are products of parameters are held there against
+what lies between them, be that a mask's or a view's end, or what other loops add.  What bounds a loop tells
+nothing apart: two runs of `range(0, t)` store to the same places.
 
 More is taken for granted of a loop that shares its iterations with other programs, as these have no order
 anyway (it counts from the program's number, goes on by that of programs, or draws tickets), and of the arms
@@ -24,53 +24,79 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from math import ceil, gcd, inf, prod
+from math import gcd, inf, prod
 from typing import NamedTuple
 
 from warploom.analysis.facts import Facts
+from warploom.analysis.launch_numbers import UNBOUNDED, LaunchNumbers
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import backward_slice, closure, moved, passed_on
+from warploom.ir.analysis import backward_slice, closure, converted, moved, passed_on
 from warploom.ir.core import Op, Value
+from warploom.ir.launch_numbers import Number, plus, times
+from warploom.ir.nested_axes import first_meeting
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import Scalar, dtype_of
+from warploom.ir.types import dtype_of
 
-Need = tuple[tuple[int, ...], int]  # parameters whose product, or its negative, has to be so large
+
+class Axis(NamedTuple):
+    """Places at so many multiples of a stride, 0 among them; or as many at most."""
+
+    stride: Number
+    size: Number
+
+    def times(self, n: Number) -> Axis:
+        """The places n times as far apart."""
+        return Axis(times(self.stride, n), self.size)
+
+    @property
+    def is_known(self) -> bool:
+        return isinstance(self.stride, int) and isinstance(self.size, int)
+
+
+Need = tuple[Axis, ...]  # of which each stride has to be more than all that smaller ones come to
 Needs = frozenset[Need]
 
 _QUOTIENTS = (arith.idiv, arith.shr)
 _REMAINDERS = (arith.rem, arith.and_)
 _MOST = 1 << 16  # places that are looked at one by one
-_SUMS = (arith.add, arith.sub, arith.addptr)
-_LINEAR = (*_SUMS, arith.mul, arith.neg)
+SUMS = (arith.add, arith.sub, arith.addptr)
+_LINEAR = (*SUMS, arith.mul, arith.neg)
 _CHOOSES = (*arith.COMPARE, arith.select)
 
 
 class Step(NamedTuple):
-    """How far apart two values are, at least: `size` times parameters, by their numbers.  is_least: not by a
+    """How far apart two values are, at least: `size` times numbers of the launch.  is_least: not by a
     multiple of that."""
 
     size: float
-    parameters: tuple[int, ...] = ()
+    factors: tuple[Value, ...] = ()
     is_least: bool = False
 
 
 class Extent(NamedTuple):
-    """What an iteration stores around a value.  axes: (stride, how many), as far as these are known.
-    is_trusted: steps by parameters are taken to be more than that.  unit: how far one of the value moves."""
+    """What an iteration stores around a value.  is_trusted: steps by a launch's numbers are taken to be more
+    than that.  unit: how far one of the value moves."""
 
-    axes: tuple[tuple[int, int], ...]
+    axes: tuple[Axis, ...]
     is_trusted: bool = False
     unit: int = 1
 
     @property
-    def span(self) -> int:
-        return 1 + sum(abs(stride) * (n - 1) for stride, n in self.axes)
+    def span(self) -> Number:
+        """From the first place to after the last one."""
+        total: Number = 1
+        for stride, n in self.axes:
+            size = abs(stride) if isinstance(stride, int) else ("abs", "i64", stride)
+            total = plus(total, times(size, plus(n, -1)))
+        return total
 
     def meets(self, step: int) -> bool:
-        """Are two of its elements a multiple of a step apart?"""
-        if step >= self.span:
+        """Are two of its elements, at known strides, a multiple of a step apart?"""
+        known = [(abs(s), n) for s, n in self.axes if isinstance(s, int) and isinstance(n, int)]
+        span = 1 + sum(stride * (n - 1) for stride, n in known)
+        if step >= span:
             return False
-        *outer, (stride, n) = sorted(self.axes, key=lambda axis: axis[1]) or [(0, 1)]
+        *outer, (stride, n) = sorted(known, key=lambda axis: axis[1]) or [(0, 1)]
         if prod(m for _, m in outer) > _MOST:
             return True
         common = gcd(stride, step)
@@ -97,6 +123,7 @@ class MovingPlace:
     facts: Facts
     structure: Structure
     sources: dict[Value, tuple[Value, ...]]
+    numbers: LaunchNumbers
     extents: Mapping[Value, Extent] = field(default_factory=dict)
     told: dict[tuple[Value, Step], Needs | None] = field(default_factory=dict)
     open: set[Value] = field(default_factory=set)  # asked about, so that no way leads back
@@ -162,7 +189,7 @@ class MovingPlace:
                 v = yielded[v]
             o = self.structure.maker(v)
             step = None
-            if o is not None and o.kind in _SUMS and o.operands[0] in same:
+            if o is not None and o.kind in SUMS and o.operands[0] in same:
                 step = self.size(o.operands[1])
             elif o is not None and o.kind is arith.add and o.operands[1] in same:
                 step = self.size(o.operands[0])
@@ -177,22 +204,21 @@ class MovingPlace:
 
     def size(self, v: Value) -> Step:
         """How large v is, or its negative."""
-        made, n = self.structure.made[v], self._least(v)
-        if isinstance(v.type, Scalar) and made.op is None and self.facts.constant(v) is None:
-            return Step(1, (made.number,))
-        o = self.structure.maker(v)
+        o, n = self.structure.maker(v), self._least(v)
         if o is not None and o.kind is tile.num_programs:
             return ANY
         if o is not None and o.kind is arith.mul:
             x, y = map(self.size, o.operands)
-            factors = x.parameters + y.parameters
+            if inf in (x.size, y.size):
+                return ANY
+            factors = x.factors + y.factors
             size = x.size * y.size if factors else max(n, x.size * y.size)
             return Step(size, factors, x.is_least or y.is_least)
-        inner = moved(o) if o is not None else None
-        if o is not None and o.kind is arith.cast:
-            inner = o.operands[0]
-        is_least = self.facts.constant(v) is None
-        return self.size(inner) if inner is not None else Step(n, is_least=is_least)
+        if (inner := converted(o)) is not None:
+            return self.size(inner)
+        if self.facts.constant(v) is not None:
+            return Step(n)
+        return Step(n, is_least=True) if self.numbers.of(v) is None else Step(1, (v,))
 
     def _least(self, v: Value) -> int:
         known = self.facts.interval(v)
@@ -246,7 +272,7 @@ class MovingPlace:
         if c is None or self.structure.made[v].op is self.loop:
             return False
         o = self.structure.maker(c.yielded[-1])
-        if o is None or o.kind not in _SUMS:
+        if o is None or o.kind not in SUMS:
             return c.yielded[-1] in c.params
         return o.operands[0] in c.params and not self._moves(o.operands[1])
 
@@ -278,32 +304,46 @@ class MovingPlace:
         return is_alike and 0 < n <= m
 
     def _scaled(self, o: Op, v: Value, step: Step) -> Step:
-        for x in o.operands if o.kind is arith.mul else ():
+        for x in o.operands if o.kind is arith.mul and step.size != inf else ():
             if x is not v:
-                size, parameters, is_least = self.size(x)
-                factors = step.parameters + parameters
-                step = Step(step.size * size, factors, step.is_least or is_least)
+                size, factors, is_least = self.size(x)
+                step = Step(step.size * size, step.factors + factors, step.is_least or is_least)
         return step
 
     def _clears(self, v: Value, step: Step) -> Needs | None:
         """The same of a value that says itself where the place is: it moves on by what is stored."""
         extent = self.extents[v]
         step = step._replace(size=step.size * extent.unit)
-        size, parameters, is_least = step
+        size, factors, is_least = step
         if size == inf or not size:
             return frozenset() if size else None
-        if parameters:
-            return frozenset() if extent.is_trusted else self.at_least(step, extent.span)
-        meets = size < extent.span if is_least else extent.meets(int(size))
-        return None if meets else frozenset()
-
-    def at_least(self, step: Step, n: int) -> Needs | None:
-        """What has to hold for a step to be n or more; None where that is not known to be so."""
-        size, parameters, _ = step
-        known = prod((self._least(self.structure.root.params[i]) for i in parameters), start=size)
-        if known >= n:
+        is_known = all(axis.is_known for axis in extent.axes)
+        if extent.is_trusted and (factors or not is_known):
             return frozenset()
-        return frozenset({(parameters, ceil(n / size))}) if parameters and size else None
+        if is_known:
+            assert isinstance(extent.span, int)
+            if prod(map(self._least, factors), start=size) >= extent.span:
+                return frozenset()
+            if not factors and not is_least and not extent.meets(int(size)):
+                return frozenset()
+        stride: Number = int(size)
+        for x in factors:
+            stride = times(stride, self.numbers.known(x))
+        if is_least:  # in no multiples of that
+            return nested((Axis(stride, UNBOUNDED), Axis(1, extent.span)))
+        return nested((Axis(stride, self.numbers.iterations(self.loop)), *extent.axes))
+
+
+def nested(axes: Iterable[Axis]) -> Needs | None:
+    """What has to hold for no place to be reached twice along axes; None where that is not known to be so."""
+    need = tuple(sorted((axis for axis in axes if axis.size != 1), key=repr))
+    if sum(axis.size == UNBOUNDED for axis in need) > 1:
+        return None
+    most = [(s, n if isinstance(n, int) else UNBOUNDED) for s, n in need if isinstance(s, int)]
+    if len(most) == len(need) and first_meeting(most) is None:
+        return frozenset()
+    known = [(s, n) for s, n in need if isinstance(s, int) and isinstance(n, int)]
+    return frozenset({need}) if first_meeting(known) is None else None
 
 
 def _fewest(found: Iterable[Needs | None]) -> Needs | None:

@@ -10,20 +10,20 @@ of that one:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 from warploom.analysis.facts import Facts
-from warploom.analysis.moving_places import Extent, MovingPlace, Needs
+from warploom.analysis.launch_numbers import FAR, UNBOUNDED, LaunchNumbers
+from warploom.analysis.moving_places import SUMS, Axis, Extent, MovingPlace, Needs, nested
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import backward_slice, moved, sources
+from warploom.analysis.tile_slopes import TileSlopes
+from warploom.ir.analysis import backward_slice, converted, sources
 from warploom.ir.core import Op, Value
+from warploom.ir.launch_numbers import expr, least
 from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import shape_of
-
-_FAR = 1 << 30  # what is known to change by so much is not known to be bounded
 
 
 @dataclass(eq=False)
@@ -32,154 +32,211 @@ class StorePlaces:
 
     structure: Structure
     facts: Facts
+    numbers: LaunchNumbers
     replicas: int = 1  # of a task, at most
 
     @cached_property
     def _sources(self) -> dict[Value, tuple[Value, ...]]:
         return sources(self.structure.root)
 
-    def spacing(self, o: Op, sides: Sequence[float] = ()) -> Needs | None:
+    @cached_property
+    def _slopes(self) -> TileSlopes:
+        return TileSlopes(self.structure, self.facts, self.numbers)
+
+    def spacing(self, o: Op, sides: Sequence[int] = ()) -> Needs | None:
         """What has to hold for the iterations of all loops around a store to keep out of each other's places;
         None where that is not known to be so.  sides: of what a box's view gets in an iteration, if that is
         not the box."""
-        starts: dict[Value, float] = dict(zip(o.operands[2:], sides or _sides(o), strict=False))
-        starts = {v: n + self._spread(v, self._replicas) for v, n in starts.items()}
+        starts = {
+            v: (Axis(1, n), *self._spread(v, self._replicas))
+            for v, n in zip(o.operands[2:], sides or _sides(o), strict=False)
+        }
         left = [x for x in self.structure.loops(o) if self.repeats(x)]
         left = [x for x in left if self.varies((*self._base(o), *starts), x)]
         needs: Needs = frozenset()
+        view = self._of_view(o, sides) if left else None
         while left:
-            for loop in left:  # one whose iterations keep apart whatever the other loops do
-                others = {p for x in left if x is not loop for r in x.regions for p in r.params}
-                moving = MovingPlace(loop, self.facts, self.structure, self._sources)
-                if (found := moving.needs(self._extents(o, starts, moving, others))) is not None:
-                    break
-            else:
+            tried = ((x, self._parted(o, x, starts, left, view)) for x in left)
+            apart = [(x, found) for x, found in tried if found is not None]
+            if not apart:
                 return None
-            needs |= found | self._axes(o, moving)
+            loop, found = min(apart, key=lambda one: len(one[1]))
+            needs |= found
             left.remove(loop)
         return needs
+
+    def _parted(
+        self,
+        o: Op,
+        loop: Op,
+        starts: Mapping[Value, tuple[Axis, ...]],
+        left: Sequence[Op],
+        view: Needs | None,
+    ) -> Needs | None:
+        """What has to hold for a loop's iterations to keep apart whatever others of these loops do.  view: of
+        what `_of_view` gives."""
+        others = {p for x in left if x is not loop for r in x.regions for p in r.params}
+        moving = MovingPlace(loop, self.facts, self.structure, self._sources, self.numbers)
+        found = moving.needs(self._extents(o, starts, moving, others))
+        if found is None or moving.is_shared:
+            return found
+        return None if view is None else found | view
 
     def _base(self, o: Op) -> tuple[Value, ...]:
         """The pointers that say where a store is, or its view."""
         if o.kind is not tile.store_box:
             return o.operands[:1]
-        view = self.structure.maker(o.operands[0])
-        return view.operands[:1] if view is not None and view.kind is tile.make_view else ()
+        view = self._view(o)
+        return view.operands[:1] if view is not None else ()
+
+    def _view(self, o: Op) -> Op | None:
+        """The make_view of a store_box, where it is known."""
+        view = self.structure.maker(o.operands[0]) if o.kind is tile.store_box else None
+        return view if view is not None and view.kind is tile.make_view else None
 
     def _extents(
-        self, o: Op, starts: Mapping[Value, float], moving: MovingPlace, others: Set[Value]
+        self,
+        o: Op,
+        starts: Mapping[Value, tuple[Axis, ...]],
+        moving: MovingPlace,
+        others: Set[Value],
     ) -> dict[Value, Extent]:
         """What lies around the values that say where a store is, with all that other loops add to it."""
-        own = {p for r in moving.loop.regions for p in r.params}
+        if o.kind is not tile.store_box:
+            return {v: self._around(o, moving, others) for v in o.operands[:1]}
         ends = starts
         if not moving.is_shared:
-            ends = {v: n + self._spread(v, others) for v, n in starts.items()}
-        alone = {v: Extent(((1, int(n)),)) for v, n in ends.items() if n < math.inf}
-        if o.kind is not tile.store_box:
-            return {v: self._around(v, len(o.operands) > 2, others) for v in o.operands[:1]}
-        base = self._base(o)
-        if not base or moving.is_shared:
+            ends = {v: (*n, *self._spread(v, others)) for v, n in starts.items()}
+        ends = {v: _merged(n) for v, n in ends.items()}
+        alone = {v: Extent(n) for v, n in ends.items() if all(x.size != UNBOUNDED for x in n)}
+        base, view = self._base(o), self._view(o)
+        if view is None or moving.is_shared:
             return alone | dict.fromkeys(base, Extent((), True))
-        view = self.structure.maker(o.operands[0])
-        assert view is not None
-        axes = self._box(o, view, others | own | self._replicas)
+        own = {p for r in moving.loop.regions for p in r.params}
+        axes = self._reached(o, view, others | own | self._replicas)
         if self.varies(base, moving.loop):
-            known = Extent(tuple(x for x in axes if x is not None), is_trusted=True)
-            return {} if self.varies(starts, moving.loop) else dict.fromkeys(base, known)
+            if self.varies(starts, moving.loop) or None in axes:
+                return {}
+            return dict.fromkeys(base, Extent(tuple(x for x in axes if x is not None)))
         if not others.isdisjoint(backward_slice(base, self._sources)):
             return {}
         extents = view.operands[1 : 1 + len(axes)]
         for a, (v, extent, axis) in enumerate(zip(o.operands[2:], extents, axes, strict=True)):
             end = self.facts.constant(extent)
-            if v in alone and axis is not None and end and self._wraps(v, end, axis, axes):
-                stride, *_ = axis
-                around = [x for x in (*axes[:a], *axes[a + 1 :]) if x is not None]
-                alone[v] = Extent((*around, (stride, int(ends[v]))), unit=abs(stride))
+            if v not in alone or axis is None or not isinstance(axis.stride, int):
+                continue
+            known = [x for x in axes if x is not None and x.is_known]
+            if end and self._wraps(v, end, axis, known):
+                around = (x for x in (*axes[:a], *axes[a + 1 :]) if x is not None and x.is_known)
+                own_axis = (x.times(axis.stride) for x in ends[v])
+                alone[v] = Extent((*around, *own_axis), unit=abs(axis.stride))
         return alone
 
-    def _around(self, v: Value, is_masked: bool, others: Set[Value]) -> Extent:
+    def _around(self, o: Op, moving: MovingPlace, others: Set[Value]) -> Extent:
         """The same of a tile of pointers."""
-        counts = shape_of(v.type)
-        slopes = [self.facts.axis(v, a).slope for a in range(len(counts))]
-        known = [(s, n) for s, n in zip(slopes, counts, strict=True) if s]
-        spread = self._spread(v, others | self._replicas)
-        if 0 < spread < _FAR:
-            known.append((1, 1 + int(spread)))
-        return Extent(tuple(known), is_masked or None in slopes)
+        v = o.operands[0]
+        mask = o.operands[2] if len(o.operands) > 2 else None
+        known: list[Axis] = []
+        for a, n in enumerate(shape_of(v.type)):
+            slope = self._slopes.along(v, a)
+            if moving.is_shared:  # whatever the mask leaves
+                known += [Axis(slope, n)] if isinstance(slope, int) else []
+            elif slope is None:
+                known.append(Axis(1, UNBOUNDED))
+            else:
+                known.append(Axis(slope, n if mask is None else self._slopes.end(mask, a, n)))
+        is_trusted = moving.is_shared and (mask is not None or len(known) < len(shape_of(v.type)))
+        around = _merged(self._spread(v, others | self._replicas))
+        return Extent((*(x for x in known if x.stride), *around), is_trusted)
 
-    def _box(self, o: Op, view: Op, moving: Set[Value]) -> list[tuple[int, int] | None]:
-        """Of each axis of a view whose stride is known: that, and how many a box has there and loops add.
-        An axis is taken to end where that of the next larger stride goes on, if a box does."""
-        sides = _sides(o)
-        strides = [self.facts.constant(x) for x in view.operands[1 + len(sides) :]]
-        found: list[tuple[int, int] | None] = []
-        ends = [self.facts.constant(x) or tile.UNBOUNDED for x in view.operands[1 : 1 + len(sides)]]
-        for v, n, end, stride in zip(o.operands[2:], sides, ends, strides, strict=True):
-            n = min(n, end)
-            most = min(n + int(self._spread(v, moving)), end)
-            if stride and (larger := [abs(s) for s in strides if s and abs(s) > abs(stride)]):
-                most = min(most, max(n, -(-min(larger) // abs(stride))))
-            found.append((stride, most) if stride else None)
+    def _reached(
+        self, o: Op, view: Op, moving: Set[Value], sides: Sequence[int] = ()
+    ) -> list[Axis | None]:
+        """Of each axis of a view what boxes reach there, with all that these numbers add; None where its
+        stride is not the launch's.  An axis is taken to end where that of the next larger stride goes on, if
+        a box does."""
+        sides = sides or _sides(o)
+        rank = len(sides)
+        strides = [self.numbers.of(x) for x in view.operands[1 + rank :]]
+        known = [abs(s) for s in strides if isinstance(s, int)]
+        found: list[Axis | None] = []
+        for v, n, extent, stride in zip(
+            o.operands[2:], sides, view.operands[1 : 1 + rank], strides, strict=True
+        ):
+            if stride is None:
+                found.append(None)
+                continue
+            end = self.numbers.of(extent)
+            end = UNBOUNDED if end is None or end == tile.UNBOUNDED else end
+            most = Extent((Axis(1, n), *self._spread(v, moving))).span
+            if isinstance(most, int):
+                larger = [s for s in known if isinstance(stride, int) and s > abs(stride) > 0]
+                ends = (max(n, -(-s // abs(stride))) for s in larger if isinstance(stride, int))
+                most = min(most, UNBOUNDED, *ends)
+            found.append(Axis(stride, most if end == UNBOUNDED else least(most, end)))
         return found
 
-    def _wraps(
-        self, v: Value, end: int, axis: tuple[int, int], axes: Sequence[tuple[int, int] | None]
-    ) -> bool:
+    def _wraps(self, v: Value, end: int, axis: Axis, others: Iterable[Axis]) -> bool:
         """May boxes along an axis go on into what others have along the next larger one, before its end?"""
-        stride, n = abs(axis[0]), axis[1]
-        larger = [abs(x[0]) for x in axes if x is not None and abs(x[0]) > stride]
+        stride, n = axis
+        assert isinstance(stride, int)
+        larger = [abs(s) for s, _ in others if isinstance(s, int) and abs(s) > abs(stride)]
+        if not larger or not isinstance(n, int):
+            return True
         known = self.facts.interval(v)
-        return not larger or min(end, known.high - known.low + n) * stride > min(larger)
+        return min(end, known.high - known.low + n) * abs(stride) > min(larger)
 
-    def _axes(self, o: Op, moving: MovingPlace) -> Needs:
-        """What has to hold for a loop to move a box along axes of its view by more than what the box has
-        along the others, as far as that is known: other strides are taken to be large enough."""
-        view = self.structure.maker(o.operands[0])
-        if o.kind is not tile.store_box or view is None or view.kind is not tile.make_view:
+    def _of_view(self, o: Op, sides: Sequence[int] = ()) -> Needs | None:
+        """What has to hold for no two places in a view of which the launch knows the strides to be one in
+        memory, as far as a store reaches in all iterations; None where that is not known to be so."""
+        view = self._view(o)
+        if view is None:
             return frozenset()
-        if moving.is_shared:
-            return frozenset()
-        rank, sides = len(o.operands) - 2, _sides(o)
-        extents, strides = view.operands[1 : 1 + rank], view.operands[1 + rank :]
         numbers = {p for x in self.structure.loops(o) for r in x.regions for p in r.params}
-        spans = []  # of each axis what boxes have along it, where that is known
-        for v, n, extent, stride in zip(o.operands[2:], sides, extents, strides, strict=True):
-            most, by = self.facts.constant(extent), self.facts.constant(stride)
-            spread = self._spread(v, numbers | self._replicas)
-            n += int(spread) if spread < _FAR else 0
-            spans.append(0 if most is None or by is None else (min(n, most) - 1) * abs(by))
-        needs: Needs = frozenset()
-        for a, (start, stride) in enumerate(zip(o.operands[2:], strides, strict=True)):
-            if self.facts.constant(stride) is None and self.varies([start], moving.loop):
-                others = sum(spans[:a] + spans[a + 1 :])
-                needs |= moving.at_least(moving.size(stride), 1 + others) or frozenset()
-        return needs
+        axes = self._reached(o, view, numbers | self._replicas, sides)
+        known = [x for x in axes if x is not None and x.size != 1]
+        if None not in axes and all(isinstance(x.stride, int) for x in known):
+            return frozenset()
+        return None if None in axes else nested(known)
 
     @cached_property
     def _replicas(self) -> set[Value]:
         """Which replica of a task it is: what one stores the others have to keep out of."""
         return {o.result for o in self.structure.ops if o.kind is task.replica_id}
 
-    def _spread(self, v: Value, moving: Set[Value]) -> float:
-        """By how much v changes at most with these numbers, beside what is added to it without them."""
+    def _spread(self, v: Value, moving: Set[Value]) -> tuple[Axis, ...]:
+        """What these numbers add to v, beside what is added to it without them."""
         if backward_slice([v], self._sources).isdisjoint(moving):
-            return 0
+            return ()
         if v in self._replicas:
-            return self.replicas - 1
+            return (Axis(1, self.replicas),)
         o = self.structure.maker(v)
-        if o is not None and o.kind in (arith.add, arith.sub, arith.addptr):
-            return sum(self._spread(x, moving) for x in o.operands)
-        if o is not None and o.kind is arith.mul:
-            for x, c in (o.operands, reversed(o.operands)):
-                if (n := self.facts.constant(c)) is not None:
-                    return abs(n) * self._spread(x, moving)
-        inner = moved(o) if o is not None else None
-        if o is not None and o.kind is arith.cast:
-            inner = o.operands[0]
-        if inner is not None:
+        if o is not None and o.kind in SUMS:
+            return tuple(axis for x in o.operands for axis in self._spread(x, moving))
+        if (inner := converted(o)) is not None:
             return self._spread(inner, moving)
         known = self.facts.interval(v)
-        return known.high - known.low
+        if o is not None and o.kind is arith.mul:
+            for x, c in (o.operands, reversed(o.operands)):
+                n = self.numbers.of(c)
+                if isinstance(n, int) or (n is not None and known.high - known.low >= FAR):
+                    return tuple(axis.times(n) for axis in self._spread(x, moving))
+        if known.high - known.low < FAR:
+            return (Axis(1, 1 + int(known.high - known.low)),)
+        return (self._counted(v),)
+
+    def _counted(self, v: Value) -> Axis:
+        """Of a number that is not known to be bounded: what a launch knows of it."""
+        o, made = self.structure.maker(v), self.structure.made[v]
+        if o is not None and o.kind is arith.rem and self.facts.never_negative(o.operands[0]):
+            by = self.numbers.of(o.operands[1])
+            if by is not None:
+                return Axis(1, ("abs", "i64", expr(by)))
+        if o is None and made.op is not None and made.op.kind is control.for_ and made.number == 0:
+            step = self.numbers.of(made.op.operands[2])
+            if step is not None:
+                return Axis(step, self.numbers.iterations(made.op))
+        return Axis(1, UNBOUNDED)
 
     def beside(self, x: Op, y: Op) -> Needs | None:
         """What has to hold for two store_boxes of one view to write boxes a constant distance apart on some
@@ -188,15 +245,16 @@ class StorePlaces:
         if not same or self.structure.parent[x] is not self.structure.parent[y]:
             return None
         loops = [o for o in self.structure.loops(x) if self.repeats(o)]
-        both: list[float] = []  # of each axis what the two store, where their starts move as one
-        is_apart = False
+        both: list[int] = []  # of each axis what the two store, where their starts move as one
+        is_apart = is_always_apart = False
         for a, b, n, m in zip(x.operands[2:], y.operands[2:], _sides(x), _sides(y), strict=True):
             (root, i), (other, j) = self._shifted(a), self._shifted(b)
-            both.append(max(i + n, j + m) - min(i, j) if root is other else math.inf)
+            both.append(max(i + n, j + m) - min(i, j) if root is other else UNBOUNDED)
             if root is other and abs(i - j) >= (n if i < j else m):
                 is_apart = True
-                if root is None or not any(self.varies([root], o) for o in loops):
-                    return frozenset()
+                is_always_apart |= root is None or not any(self.varies([root], o) for o in loops)
+        if is_always_apart:
+            return self._of_view(x, both)
         return self.spacing(x, both) if is_apart else None
 
     def _shifted(self, v: Value) -> tuple[Value | None, int]:
@@ -231,3 +289,12 @@ def _sides(o: Op) -> tuple[int, ...]:
         return ()
     shape = shape_of(o.operands[1].type)
     return (*(1,) * (len(o.operands) - 2 - len(shape)), *shape)
+
+
+def _merged(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+    """Axes, those with known numbers as one that reaches as far."""
+    axes = tuple(axes)
+    span = Extent(tuple(x for x in axes if x.is_known)).span
+    assert isinstance(span, int)
+    rest = (x for x in axes if not x.is_known)
+    return (Axis(1, span if span < FAR else UNBOUNDED), *rest)

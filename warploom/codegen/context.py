@@ -14,7 +14,6 @@ import numpy as np
 
 from warploom.analysis.facts import facts_of
 from warploom.analysis.signs import Signs, extents
-from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, displaced, thread_formula
 from warploom.codegen.registers import (
     BYTES,
@@ -40,6 +39,7 @@ from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.engines import copies_boxes
 from warploom.ir.in_flight import finished_operands
+from warploom.ir.launch_numbers import Expr, Expressions
 from warploom.ir.ops import arith, control
 from warploom.ir.types import Pointer, Scalar, Tile, Units, elem_of, i32, i64
 from warploom.layout import Layout
@@ -97,8 +97,8 @@ class Emitter(Text):
         self.storage = assign_storage(func, self.needed)
         self.used = {v for o in self.needed for v in operands(o)}  # what something reads
         self.only_moved = only_moved(self.needed)
-        self.program = host.Program(func.params, self.definitions)
-        self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
+        self.program = Expressions(func.params, self.definitions)
+        self.dividers: dict[Expr, str] = {}  # parameters that divide, by their divisors
         self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps
         self.templates: dict[Value, str] = {}  # what map_write copies, by its descriptor
         self.constants: dict[Value, int | float | bool] = {}

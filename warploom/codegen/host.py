@@ -1,22 +1,17 @@
-"""What the host computes at launch: tensor maps and dividers, from launch arguments by tiny programs.
-
-An expression is closed, picklable data: ("arg", i) is argument i of the kernel as its user passes it (for
-a pointer its address), ("const", n) a number, (kind, dtype, x, y) or (kind, dtype, x) an op of ir/ops/arith
-on integers of that dtype.  `python_text` is an expression as Python.
-"""
+"""What the host computes at launch: tensor maps and dividers, from launch arguments by tiny programs
+(ir/launch_numbers.py).  `python_text` is an expression as Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from warploom.errors import InternalError
-from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.core import Op, OpKind
+from warploom.ir.launch_numbers import Expr, Expressions
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import Pointer, TensorMap, dtype_of
-
-Expr: TypeAlias = tuple[Any, ...]
+from warploom.ir.types import TensorMap
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,7 @@ Param: TypeAlias = PointerParam | ScalarParam | TensorMapParam | OwnMapsParam | 
 
 
 def tensor_map_param(
-    name: str, o: Op, box: Sequence[int], order: Sequence[int], program: Program
+    name: str, o: Op, box: Sequence[int], order: Sequence[int], program: Expressions
 ) -> TensorMapParam:
     """The parameter for a tensor_map op.  `order`: tile axes, innermost dimension first; `box` in that order.
     The axes of the view in which the box is one element thick are the outermost dimensions.
@@ -140,43 +135,6 @@ def _map_param(
     return TensorMapParam(
         name, base, extents, strides, sides, kind.swizzle, kind.dtype.name, fetched
     )
-
-
-class Program:
-    """Expressions of values that depend on launch arguments alone."""
-
-    def __init__(self, params: Sequence[Value], definitions: Mapping[Value, Op]) -> None:
-        self._args = {v: i for i, v in enumerate(params)}
-        self._definitions = definitions
-
-    def definition(self, v: Value) -> Op:
-        if v not in self._definitions:
-            raise InternalError(
-                f"codegen: {v.hint or v.type} has no definition that the host can follow"
-            )
-        return self._definitions[v]
-
-    def expression(self, v: Value) -> Expr:
-        if v in self._args:
-            return ("arg", self._args[v])
-        o = self.definition(v)
-        if o.kind is arith.const:
-            return ("const", o.attrs["value"])
-        operands = [self.expression(x) for x in o.operands]
-        if o.kind is arith.addptr:
-            assert isinstance(v.type, Pointer)
-            size = ("const", v.type.dtype.bytes)
-            return ("add", "i64", operands[0], ("mul", "i64", operands[1], size))
-        if not arith.is_of_host(o):
-            raise InternalError(
-                f"codegen: the host can't compute {v.hint or v.type} of a tensor map: it comes from"
-                f" {o.kind.name}"
-            )
-        return (o.kind.name, dtype_of(o.operands[0].type).name, *operands, *_extra(o))
-
-
-def _extra(o: Op) -> tuple[str, ...]:
-    return (o.attrs["dtype"].name,) if o.kind is arith.cast else ()
 
 
 # How Python spells an op on integers before it is wrapped to its dtype.

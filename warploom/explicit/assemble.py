@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from warploom.codegen import host
 from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.explicit.budgets import with_budgets
 from warploom.explicit.divide import Divider, Part
@@ -23,6 +22,7 @@ from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
 from warploom.ir.capabilities import refuse_missing
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
+from warploom.ir.launch_numbers import Expressions
 from warploom.ir.ops import arith, cluster, control, smem, task
 from warploom.ir.rewrite import without
 from warploom.ir.types import InFlight, Tile, dtype_of
@@ -360,7 +360,7 @@ def _check_one_thread(made: list[Op]) -> None:
 
 def _check_divisors(params: Sequence[Value], ops: Sequence[Op]) -> None:
     """The host can compute what fast_divmod divides by."""
-    program = host.Program(params, definitions(Region((), tuple(ops))))
+    program = Expressions(params, definitions(Region((), tuple(ops))))
     for o in (i for top in ops for i in top.all_ops if i.kind is arith.fast_div):
         try:
             program.expression(o.operands[1])
@@ -399,12 +399,12 @@ def _grid(p: Program, params: Sequence[Value], loc: Loc) -> tuple[Any, ...]:
             "attrs-blocks", f"a grid of {len(sizes)} axes", where, help="give 1 to 3"
         )
     advice = "compute self.attrs.blocks from integer arguments"
-    program = host.Program(params, definitions(Region((), tuple(p.top.ops))))
+    program = Expressions(params, definitions(Region((), tuple(p.top.ops))))
     return tuple(_on_host(program, x, "attrs-blocks", "the grid", where, advice) for x in sizes)
 
 
 def _on_host(
-    program: host.Program, x: Any, code: str, what: str, loc: Loc | None, advice: str
+    program: Expressions, x: Any, code: str, what: str, loc: Loc | None, advice: str
 ) -> Any:
     """The host's expression of an integer."""
     if is_literal(x) or isinstance(x, Const):
@@ -426,7 +426,7 @@ def _workspaces(p: Program, params: Sequence[Value]) -> tuple[Any, ...]:
     """For each global_tensor the host's expression of its elements, and whether it has to be clean."""
     assert p.top is not None
     made = [o for top in p.top.ops for o in top.all_ops]
-    program = host.Program(params, definitions(Region((), tuple(made))))
+    program = Expressions(params, definitions(Region((), tuple(made))))
     advice = "make its shape of numbers and integer arguments of the kernel"
 
     def size(w: Workspace) -> Any:

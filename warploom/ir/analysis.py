@@ -11,7 +11,7 @@ from operator import or_
 from typing import TypeVar
 
 from warploom.ir.core import Effect, Family, Func, Op, Region, Value, walk
-from warploom.ir.ops import control, grid, smem, tile, tma
+from warploom.ir.ops import arith, control, grid, smem, tile, tma
 from warploom.ir.types import Shared
 
 T = TypeVar("T")
@@ -204,6 +204,13 @@ def moved(o: Op) -> Value | None:
     made in another way, or of several."""
     spreads = o.kind.family is Family.MOVE or o.kind is tile.splat
     return o.operands[0] if spreads and len(o.operands) == 1 else None
+
+
+def converted(o: Op | None) -> Value | None:
+    """As `moved`, where the elements may also have another type."""
+    if o is None or o.kind is not arith.cast:
+        return None if o is None else moved(o)
+    return o.operands[0]
 
 
 def backward_slice(

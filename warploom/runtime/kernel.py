@@ -12,7 +12,14 @@ from warploom.frontend.reads import Reads
 from warploom.ir.core import Func
 from warploom.runtime.build import ptx_of
 from warploom.runtime.launch import LoadedKernel, Prepared, driver
-from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test, make_split_k
+from warploom.runtime.plan import (
+    Binder,
+    LaunchPlan,
+    make_binder,
+    make_meeting,
+    make_short_test,
+    make_split_k,
+)
 from warploom.runtime.request import Request
 from warploom.schedule.model import Schedule
 from warploom.schedule.resources import Headroom
@@ -118,6 +125,11 @@ class Kernel:
     def is_short(self) -> Callable[[Sequence[Any]], bool]:
         """Whether a launch with these arguments takes the variant `for_short`."""
         return make_short_test(self.plan)
+
+    @cached_property
+    def meeting(self) -> Callable[[Sequence[Any]], tuple[int, int, int] | None]:
+        """Which strides in a launch with these arguments are too small for this variant."""
+        return make_meeting(self.plan.spaced)
 
     @cached_property
     def split_k(self) -> Callable[[Sequence[Any], int], Any]:

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from warploom.errors import LaunchError
+from warploom.ir.nested_axes import first_meeting
 from warploom.target import DEFAULT
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ class Workspace:
 
 Param = ScalarParam | ComputedParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
-Spaced = tuple[tuple[tuple[int, ...], int], ...]
+Spaced = tuple[
+    tuple[tuple[str, str], ...], ...
+]  # of each need (stride, count) of axes, Python text
 Rows = tuple[tuple[int, tuple[tuple[int, Any], ...]], ...]  # as of `Schedule.split_k`
 Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 
@@ -81,8 +84,8 @@ class LaunchPlan:
 
     cluster: CTAs of one program along each axis; the grid counts programs.  shared_bytes: dynamic shared
     memory.  disjoint: pairs of arguments whose bytes must not overlap; stored: those pairs of which both
-    are stored to.  nonnegative, positive: arguments that must be so.  spaced: arguments whose product, or
-    its negative, has to be so large.  A launch that breaks one of these takes another variant.  in_place:
+    are stored to.  nonnegative, positive: arguments that must be so.  spaced: axes along which no place of
+    memory may be reached twice.  A launch that breaks one of these takes another variant.  in_place:
     pairs of disjoint that may be one array: there is a variant for these, whose pairs one_array has.  grid:
     an explicit kernel's grid in CTAs, as Python text over `a`.  workspaces: its last arguments.  programs:
     before these come the sizes of the grid of programs, of which `grid` makes CTAs.  short: (steps of the
@@ -213,6 +216,24 @@ def make_short_test(plan: LaunchPlan) -> Callable[[Sequence[Any]], bool]:
     code = compile(f"lambda a: {text} < {fewest}", f"<steps of {plan.name}>", "eval")
     test: Callable[[Sequence[Any]], bool] = eval(code, dict(NAMES))
     return test
+
+
+def make_meeting(spaced: Spaced) -> Callable[[Sequence[Any]], tuple[int, int, int] | None]:
+    """Which of `LaunchPlan.spaced` a launch with these arguments breaks: (need, axis, the places that smaller
+    strides come to), by their numbers; None where it breaks none."""
+    if not spaced:
+        return lambda args: None
+    texts = [f"({_joined([f'({s}, {n})' for s, n in need])})" for need in spaced]
+    code = compile(f"lambda a: ({_joined(texts)})", "<strides>", "eval")
+    axes = eval(code, dict(NAMES))
+
+    def meeting(args: Sequence[Any]) -> tuple[int, int, int] | None:
+        for i, need in enumerate(axes(args)):
+            if (found := first_meeting(need)) is not None:
+                return i, *found
+        return None
+
+    return meeting
 
 
 def make_split_k(plan: LaunchPlan) -> Callable[[Sequence[Any], int], Any]:

@@ -14,6 +14,7 @@ from warploom.compile import Lowered
 from warploom.frontend.signature import DescriptorType
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Fact, Func, Type, walk
+from warploom.ir.launch_numbers import Expressions
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import ARGUMENT_DTYPES, Pointer, Scalar
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
@@ -26,6 +27,7 @@ from warploom.runtime.plan import (
     Param,
     Rows,
     ScalarParam,
+    Spaced,
     Workspace,
 )
 from warploom.target import Target
@@ -95,7 +97,7 @@ def plan_of(
         stored=tuple(placed.attrs.get("stored", ())),
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
         positive=tuple(placed.attrs.get("positive", ())),
-        spaced=tuple(placed.attrs.get("spaced", ())),
+        spaced=spaced_of(placed),
         pdl=pdl,
         grid=grid,
         workspaces=workspaces,
@@ -111,6 +113,14 @@ def plan_of(
             if placed.params[i].type == placed.params[j].type
         ),
         one_array=tuple(placed.attrs.get("one_array", ())),
+    )
+
+
+def spaced_of(func: Func) -> Spaced:
+    """The axes along which a function takes places to be different, as Python text."""
+    needs = func.attrs.get("spaced", ())
+    return tuple(
+        tuple((host.python_text(s), host.python_text(n)) for s, n in need) for need in needs
     )
 
 
@@ -159,7 +169,7 @@ def peeled_of(lowered: Lowered, target: Target) -> str | None:
 def _steps(tile: Func, named: str) -> str:
     """How often a loop runs, as Python text."""
     loop = next(o for o in walk(tile.body) if o.id == named)
-    program = host.Program(tile.params, definitions(tile.body))
+    program = Expressions(tile.params, definitions(tile.body))
     lo, hi, by = (host.python_text(program.expression(v)) for v in loop.operands[:3])
     return f"-(({lo} - {hi}) // {by})"
 

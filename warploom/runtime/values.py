@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter
-from math import prod
 from typing import Any
 
 from warploom.errors import LaunchError
@@ -13,7 +13,7 @@ from warploom.ir.core import Func
 from warploom.runtime.args import Field, Spec, TensorDescriptor, fields_of, is_passed, spec_of
 from warploom.runtime.array import Bytes
 from warploom.runtime.dtypes import ITEM_BYTES
-from warploom.runtime.plan import Spaced
+from warploom.runtime.plan import make_meeting
 
 
 def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[Field]:
@@ -67,23 +67,26 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
             f"{x} and {y} of {func.name} share memory, and this variant loads ahead of its stores",
             help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
         )
-    if need := too_close(func.attrs.get("spaced", ()), [f.value for f in out]):
-        factors, n = need
-        raise LaunchError(
-            "variant-argument",
-            f"{' * '.join(names[i] for i in factors)} of {func.name} is less than {n}, and this variant "
-            "keeps no order of what iterations of a loop store so close to each other",
-            help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
-        )
+    _refuse_small_strides(func, names, [f.value for f in out])
     return out + [f for value in args[len(specs) :] for f in fields_of("", value)]
 
 
-def too_close(spaced: Spaced, values: Sequence[Any]) -> tuple[tuple[int, ...], int] | None:
-    """The first of `LaunchPlan.spaced` that these arguments break."""
-    for factors, n in spaced:
-        if abs(prod(values[i] for i in factors)) < n:
-            return factors, n
-    return None
+def _refuse_small_strides(func: Func, names: Sequence[str], values: Sequence[Any]) -> None:
+    """Raises LaunchError where iterations of a loop may store to common places."""
+    from warploom.runtime.signature import spaced_of
+
+    spaced = spaced_of(func)
+    if (found := make_meeting(spaced)(values)) is None:
+        return
+    need, axis, fewest = found
+    stride = re.sub(r"\((\d+)\)", r"\1", spaced[need][axis][0].removeprefix("("))
+    stride = re.sub(r"a\[(\d+)\]", lambda m: names[int(m[1])], stride.removesuffix(")"))
+    raise LaunchError(
+        "variant-argument",
+        f"{stride} of {func.name} is less than {fewest}, and this variant keeps no order of what iterations "
+        "of a loop store so close to each other",
+        help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
+    )
 
 
 def first_overlap(

@@ -22,7 +22,7 @@ from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.plan import MapKey
 from warploom.runtime.request import Request
-from warploom.runtime.values import first_overlap, too_close
+from warploom.runtime.values import first_overlap
 from warploom.schedule.model import LAST_WAVE, MANY_WAVES, Parts
 from warploom.target import Target
 
@@ -94,10 +94,9 @@ def _overlap(kernel: Kernel, arguments: Arguments) -> tuple[int, int] | None:
 
 def _stores_meet(kernel: Kernel, arguments: Arguments) -> bool:
     """Two stores, or iterations of a loop, store to common places."""
-    plan = kernel.plan
-    if first_overlap(plan.stored, arguments.bytes_of) is not None:
+    if first_overlap(kernel.plan.stored, arguments.bytes_of) is not None:
         return True
-    return too_close(plan.spaced, arguments.values) is not None
+    return kernel.meeting(arguments.values) is not None
 
 
 def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:

@@ -20,11 +20,13 @@ consumer replica.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from warploom.analysis.access import Accesses
-from warploom.analysis.moving_places import Need
 from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Level, Op, Region, Value
+from warploom.ir.launch_numbers import Expr, expr
 from warploom.ir.ops import control, task
 from warploom.schedule.model import Schedule, forwarded
 from warploom.target import Target
@@ -156,11 +158,14 @@ def stored_pairs(func: Func, target: Target) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(p for p in pairs if max(p) < accesses.first_workspace))
 
 
-def spaced_parameters(func: Func, target: Target) -> tuple[Need, ...]:
+def spaced_parameters(func: Func, target: Target) -> tuple[tuple[tuple[Expr, Expr], ...], ...]:
     """What has to hold of parameters for no iterations of loops to store to common places, where that is all
-    that it takes."""
+    that it takes: axes (stride, count) that are `nested`."""
     accesses = Accesses(func, target)
     if accesses.keeps_order:
         return ()
     stores = [o for o in accesses.memory_ops if o.stores]
-    return tuple(sorted({need for o in stores for need in accesses.spacing(o)}))
+    found = {need: Counter(need) for o in stores for need in accesses.spacing(o)}
+    needs = [x for x, axes in found.items() if not any(axes < more for more in found.values())]
+    texts = (tuple((expr(x.stride), expr(x.size)) for x in need) for need in needs)
+    return tuple(sorted(texts, key=repr))
