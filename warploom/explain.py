@@ -94,6 +94,10 @@ def _heading(
     where = f" ({func.loc.file}:{func.loc.line})" if func.loc else ""
     kind = "specialized" if schedule.specialized else "uniform: all warps run the same program"
     yield f"{func.name}{where} for {target.name}, {kind}"
+    if func.attrs.get("overlap"):
+        yield "  for launches whose arguments overlap in memory: no load passes a store"
+    elif func.attrs.get("in_order"):
+        yield "  for launches whose stores may meet (overlaps, small strides): all keep their order"
     for plan in schedule.tasks:
         if plan.warps == 0:
             yield f"  {plan.name}: by the same warps, iterations ahead"

@@ -112,4 +112,6 @@ def _form(kernel: CompiledKernel | None) -> str:
     if kernel is None:
         return "interpreted"
     kind = "specialized" if kernel.schedule.specialized else "uniform"
-    return f"{kind}, {kernel.plan.threads // 32} warps"
+    met = "overlapping arguments" if kernel.request.overlap else ""
+    met = met or ("stores in order, as they may meet" if kernel.request.in_order else "")
+    return f"{kind}, {kernel.plan.threads // 32} warps" + (f" ({met})" if met else "")
