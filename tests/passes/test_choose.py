@@ -307,6 +307,17 @@ def test_no_more_warps_than_move_whole_vectors(elements: int, asked: int, taken:
     assert bool(taken < asked) == any(f"{taken} warps" == r.decision for r in schedule.reasons)
 
 
+@pytest.mark.parametrize(("function", "warps"), [("lgamma", 8), ("exp", 4)])
+def test_long_code_is_not_doubled(function: str, warps: int) -> None:
+    """Nine functions of many instructions are more than is at hand, for four elements a thread."""
+    steps = "".join(
+        f"  %f{i} = {function}(%{f'f{i - 1}' if i else 't'}) : tile<512xf32>\n" for i in range(9)
+    )
+    text = ADDITION.replace("128", "512").replace("  %ups", steps + "  %ups")
+    func = road.tile(text.replace("add(%t,", "add(%f8,"))
+    assert choose(func, Knobs(num_warps=8), SM_90A).tasks[0].warps == warps
+
+
 @pytest.mark.parametrize(("carries", "taken"), [(False, 2), (True, 8)])
 def test_a_loop_that_carries_tiles_keeps_its_warps(carries: bool, taken: int) -> None:
     """It waits for its arithmetic, whose elements more threads share."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from warploom.errors import CompileError
 from warploom.ir.core import Family, Op
-from warploom.ir.ops import control
+from warploom.ir.ops import arith, control
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
@@ -30,13 +30,19 @@ _WORKS = {
 _VECTOR = 16
 # With fewer warps a program, a multiprocessor is out of CTAs (32) before it is out of threads.
 _LEAST_WARPS = 2
+# Instructions of a thread that a multiprocessor has at hand: 32 KB of 16 bytes each.  Twice as many elements
+# a thread are twice the code: special functions of 512 elements have 1857 by eight warps, 3543 by four.
+_AT_HAND = 2048
+_FUNCTION = 64  # of a function that no instruction computes: 15 to 210
+_INSTRUCTIONS = (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt, arith.rcp)
+_FUNCTIONS = {*arith.SPECIAL, arith.pow_, arith.atan2, *arith.BESSEL} - {*_INSTRUCTIONS}
 
 
 def with_fewer_warps(context: Context) -> Context:
     """The same with no more warps than load and store by the widest instructions, where a program multiplies
-    nothing, makes no larger tiles of what it loads, and what its loops bring is neither combined nor carried
-    on: only loads keep such a program waiting, and what its warps have on their way together is the same by
-    whatever instructions.
+    nothing, makes no larger tiles of what it loads, has no longer code by that than is at hand, and what its
+    loops bring is neither combined nor carried on: only loads keep such a program waiting, and what its warps
+    have on their way together is the same by whatever instructions.
 
     512 elements of two bytes by eight warps take 26 to 39 us where four or two take 22
     (docs/log/2026-11-29-short-programs.md).  A loop that carries a tile waits for its arithmetic."""
@@ -53,6 +59,8 @@ def with_fewer_warps(context: Context) -> Context:
         return context
     asked = warps = context.knobs.num_warps
     while warps >= 2 * _LEAST_WARPS and max(sizes) < _VECTOR * context.target.warp_size * warps:
+        if _code(context, warps // 2) > _AT_HAND:
+            break
         warps //= 2
     if warps == asked:
         return context
@@ -61,6 +69,20 @@ def with_fewer_warps(context: Context) -> Context:
     why = f"{max(sizes)} bytes are less than {_VECTOR} a thread of {asked} warps"
     other.because("kernel", f"{warps} warps", why)
     return other
+
+
+def _code(context: Context, warps: int) -> int:
+    """About how many instructions a thread has, where so many warps compute the program's tiles."""
+    threads = warps * context.target.warp_size
+    made = [o for o in context.ops if o.results and isinstance(o.result.type, Tile)]
+    return sum(
+        -(-o.result.type.size // threads) * (_FUNCTION if _is_function(o) else 1) for o in made
+    )
+
+
+def _is_function(o: Op) -> bool:
+    by_steps = o.kind is arith.rem and dtype_of(o.result.type).is_float
+    return by_steps or o.kind in _FUNCTIONS
 
 
 def plan_tasks(
