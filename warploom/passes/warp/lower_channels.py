@@ -71,13 +71,14 @@ class Item:
 @dataclass(frozen=True, eq=False)
 class Ring:
     """A channel's declarations.  full and empty: its mbarriers, of rings that have them.  generic: does any
-    consumer read it by ordinary loads?  rank and everyone: this CTA's and the mask of all, where some item is
-    multicast."""
+    consumer read it by ordinary loads?  by_engine: does one multiply it where it lies?  rank and everyone:
+    this CTA's and the mask of all, where some item is multicast."""
 
     items: tuple[Item, ...]
     depth: int
     barriers: tuple[Value, Value] | None
     generic: bool
+    by_engine: bool
     rank: Value | None = None
     everyone: Value | None = None
 
@@ -112,13 +113,12 @@ def declare(
     func: Func, schedule: Schedule, target: Target, structure: Structure, top: Builder
 ) -> tuple[dict[Value, Ring], OwnMaps]:
     """Declares every channel of tiles of the function before the tasks."""
+    channels = [
+        o for o in structure.ops if o.kind is task.channel and "number" not in o.attrs["via"]
+    ]
     declarations = _Declarations(schedule, Accesses(func, target), top)
-    found = {
-        o.result: declarations.ring(o)
-        for o in structure.ops
-        if o.kind is task.channel and "number" not in o.attrs["via"]
-    }
-    return found, declarations.own_maps
+    reads = {o.attrs["name"]: declarations.reads(o) for o in channels}
+    return {o.result: declarations.ring(o) for o in channels}, declarations.own_maps
 
 
 @dataclass(eq=False)
@@ -136,6 +136,14 @@ class _Declarations:
         self.structure = self.accesses.structure
         self.tasks = {t.name: t for t in self.schedule.tasks}
 
+    def reads(self, o: Op) -> set[bool]:
+        """Of those who read a channel's items: are they engines, which multiply these where they lie?"""
+        users, target = self.structure.users.get(o.result, ()), self.accesses.target
+        taken = (u.result for u in users if u.kind is task.take)
+        readers = (r for v in taken for r in rings.real_users(self.structure, v))
+        warps = self.schedule.tasks[0].warps
+        return {in_place(u, x) and doing(u, target, warps).is_async for u, x in readers}
+
     def ring(self, o: Op) -> Ring:
         plan, top = next(c for c in self.schedule.channels if c.name == o.attrs["name"]), self.top
         channel = o.result.typed(Channel)
@@ -143,13 +151,13 @@ class _Declarations:
         users = self.structure.users.get(o.result, [])
         items = tuple(self.item(plan, n, t, users, ctas) for n, t in enumerate(channel.items))
         everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
-        target, first = self.accesses.target, self.schedule.tasks[0]
-        taken = [u.result for u in users if u.kind is task.take]
+        reads = self.reads(o)
         return Ring(
             items,
             plan.depth,
             None if self.in_groups(plan) else self.barriers(plan, users, ctas),
-            generic=any(needs_registers(self.structure, v, target, first.warps) for v in taken),
+            generic=False in reads,
+            by_engine=True in reads,
             rank=cluster.cta_rank(top, hint="cta") if ctas > 1 else None,
             everyone=everyone,
         )
@@ -289,14 +297,3 @@ def in_place(o: Op, v: Value) -> bool:
     """Does `o` take the item (or view of one) v where it lies, as a dot takes its operands?"""
     views = rings.is_view(o) and v in o.operands
     return views or (o.kind is tile.dot and v in o.operands[:2])
-
-
-def needs_registers(structure: Structure, v: Value, target: Target, warps: int) -> bool:
-    """Is a taken item, or a view of it, read by ordinary loads?  warps: of the task that reads it."""
-    users = structure.users.get(v, ())
-    return any(
-        needs_registers(structure, o.result, target, warps)
-        if rings.is_view(o)
-        else not in_place(o, v) or not doing(o, target, warps).is_async
-        for o in users
-    )

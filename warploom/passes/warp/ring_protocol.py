@@ -177,13 +177,14 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
 
 
 def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
-    """consumer_wait.  cp.async wrote by the generic proxy; whoever has observed that fences."""
+    """consumer_wait.  cp.async wrote by the generic proxy: whoever has observed that fences before an engine
+    reads it.  Ordinary loads, those of mma.sync's operands among them, read by the same proxy."""
     if ring.barriers is None:
         engines.WAITS["copies"](b, pending=0)
         smem.group_sync(b, scope="task")
         return
     mbarrier.mbarrier_wait(b, ring.full, slot, phase)
-    if ring.filled_by("cp_async"):
+    if ring.by_engine and ring.filled_by("cp_async"):
         smem.fence_async(b)
 
 
