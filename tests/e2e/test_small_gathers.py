@@ -1,4 +1,4 @@
-"""Gathers by cp.async of tiles that have fewer pieces than the task has threads."""
+"""Gathers by cp.async: of tiles that have fewer pieces than the task has threads, and beside rings of TMA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.pairwise import pairwise
 from warploom.ir.core import walk
-from warploom.ir.ops import smem
+from warploom.ir.ops import mbarrier, smem, tma
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 STEPS = 4
@@ -67,3 +67,34 @@ def test_small_gathers(dtype: Any, k: int, n: int, lead: int, groups: int) -> No
     if lead in pieces:
         assert pieces[lead] in copied
         assert f"cp_async_if<{pieces[lead]}>" in compiled.cuda
+
+
+@wl.jit
+def tiles_of_gathers(
+    a: Any, b: Any, rows: Any, o: Any, T: Any, S: Any, M: tl.constexpr, K: tl.constexpr
+) -> None:
+    """Each tile of a, by a box, times the same rows, which are gathered."""
+    m, k = tl.arange(0, M), tl.arange(0, K)
+    for t in range(T):
+        x = tl.load(a + (t * M + m)[:, None] * K + k[None, :])
+        acc = tl.zeros((M, M), tl.float32)
+        for i in range(0, S, M):
+            y = tl.load(b + tl.load(rows + i + m)[:, None] * K + k[None, :])
+            acc = tl.dot(x, y.T, acc)
+        tl.store(o + (t * M + m)[:, None] * M + m[None, :], acc)
+
+
+def test_copies_in_groups_beside_a_ring_of_tma() -> None:
+    """A ring that is filled anew in an outer loop keeps its phases, where the inner loop's ring has none."""
+    rng = np.random.default_rng(0)
+    a, b = (
+        road.filled(rng.integers(-2, 3, (n, 64)).astype(np.float32), np.float16) for n in (96, 50)
+    )
+    rows = road.filled(rng.integers(0, 50, 160).astype(np.int32), np.int32)
+    args = [a, b, rows, road.array((96, 32), np.float32), 3, 160]
+    meta = {"M": 32, "K": 64, "num_warps": 2}
+    compiled, _ = road.check_equal(tiles_of_gathers, args, 1, meta, orders=["late"])
+    assert compiled.check().ok
+    kinds = {o.kind for o in walk(compiled.placed.body)}
+    assert kinds >= {smem.cp_async_commit, tma.tma_load, mbarrier.mbarrier_wait}
+    assert mbarrier.cp_async_arrive not in kinds

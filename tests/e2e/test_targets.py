@@ -18,7 +18,7 @@ from tests.e2e.road import default_orders
 from tests.eject.owned import owned, same_program
 from tests.pairwise import diagonals
 from warploom.errors import CompileError
-from warploom.ir.core import walk
+from warploom.ir.core import OpKind, walk
 from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
 from warploom.target import TARGETS, for_device
 
@@ -114,6 +114,20 @@ def test_uniform_kernels_copy_in_groups(target: str, how: str) -> None:
     pending = [o.attrs["pending"] for o in ops if o.kind is smem.cp_async_wait]
     assert pending == [max(0, ring.depth - 2)]
     assert ring.depth == knobs.get("num_stages", ring.depth)
+    simulated(case, made)
+    report = made.check()
+    assert report.ok, str(report)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(("warps", "waits"), [(2, smem.cp_async_wait), (4, mbarrier.mbarrier_wait)])
+def test_copies_for_no_engine_are_waited_for_in_groups(warps: int, waits: OpKind) -> None:
+    """wgmma, which takes four warps, reads by the async proxy what cp.async wrote: after a fence."""
+    case = catalog.by_name()["matmul-bf16-rc"]
+    made = compiled(case, "sm_90a", tma=False, num_consumer_groups=0, num_warps=warps)
+    kinds = {o.kind for o in walk(made.placed.body)}
+    assert kinds & {smem.cp_async_wait, mbarrier.mbarrier_wait} == {waits}
+    assert (smem.fence_async in kinds) == (mma.wgmma in kinds) == (warps == 4)
     simulated(case, made)
     report = made.check()
     assert report.ok, str(report)

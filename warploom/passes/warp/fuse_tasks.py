@@ -87,17 +87,33 @@ def _merge(main: Region, loads: Region, fuser: _Fuser) -> Region:
     control.yield_(b)
     fused = b.region()
     by_group = any(engines.WAITED.get(o.kind) == "copies" for o in walk(fused))
-    return rewrite(fused, _without_phase) if by_group else fused
+    return _without_phases(fused) if by_group else fused
 
 
-def _without_phase(o: Op, b: Builder) -> Sequence[Value] | None:
+def _without_phases(fused: Region) -> Region:
     """Rings without barriers count slots alone: their phases are nobody's."""
-    if o.kind is not task.ring_next:
-        return None
-    zero = build.const(b, 0)
-    how = {"depth": o.attrs["depth"], "hint": o.results[0].hint}
-    slot, _ = task.ring_next.several(b, o.operands[0], zero, **how)
-    return slot, zero
+    made = {v: o for o in walk(fused) for v in o.results}
+    passed: dict[Value, list[Value]] = {}
+    for c in (c for o in walk(fused) for c in control.carried(o)):
+        for v in (*c.params, *c.yielded, c.result):
+            passed.setdefault(v, []).extend(c.all)
+    waits = [o for o in walk(fused) if o.kind is mbarrier.mbarrier_wait]
+
+    def sources(v: Value) -> tuple[Value, ...]:
+        o = made.get(v)
+        return (*passed.get(v, ()), *(o.operands if o is not None and not o.regions else ()))
+
+    counted = closure((v for o in waits for v in o.operands), sources)
+
+    def without(o: Op, b: Builder) -> Sequence[Value] | None:
+        if o.kind is not task.ring_next or o.results[1] in counted:
+            return None
+        zero = build.const(b, 0)
+        how = {"depth": o.attrs["depth"], "hint": o.results[0].hint}
+        slot, _ = task.ring_next.several(b, o.operands[0], zero, **how)
+        return slot, zero
+
+    return rewrite(fused, without)
 
 
 @dataclass(eq=False)

@@ -118,7 +118,7 @@ def declare(
     ]
     declarations = _Declarations(schedule, Accesses(func, target), top)
     reads = {o.attrs["name"]: declarations.reads(o) for o in channels}
-    return {o.result: declarations.ring(o) for o in channels}, declarations.own_maps
+    return {o.result: declarations.ring(o, reads) for o in channels}, declarations.own_maps
 
 
 @dataclass(eq=False)
@@ -144,29 +144,33 @@ class _Declarations:
         warps = self.schedule.tasks[0].warps
         return {in_place(u, x) and doing(u, target, warps).is_async for u, x in readers}
 
-    def ring(self, o: Op) -> Ring:
+    def ring(self, o: Op, reads: Mapping[str, set[bool]]) -> Ring:
         plan, top = next(c for c in self.schedule.channels if c.name == o.attrs["name"]), self.top
         channel = o.result.typed(Channel)
         ctas = math.prod(cluster.cluster_of(self.accesses.func)) if plan.multicast else 1
         users = self.structure.users.get(o.result, [])
         items = tuple(self.item(plan, n, t, users, ctas) for n, t in enumerate(channel.items))
         everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
-        reads = self.reads(o)
         return Ring(
             items,
             plan.depth,
-            None if self.in_groups(plan) else self.barriers(plan, users, ctas),
-            generic=False in reads,
-            by_engine=True in reads,
+            None if self.in_groups(plan, reads) else self.barriers(plan, users, ctas),
+            generic=False in reads[plan.name],
+            by_engine=True in reads[plan.name],
             rank=cluster.cta_rank(top, hint="cta") if ctas > 1 else None,
             everyone=everyone,
         )
 
-    def in_groups(self, plan: ChannelPlan) -> bool:
-        """Do those who read a ring fill it themselves, and wait for groups of their own copies?"""
+    def in_groups(self, plan: ChannelPlan, reads: Mapping[str, set[bool]]) -> bool:
+        """Do those who read a ring fill it themselves, and wait for groups of their own copies?  Where
+        copies can also arrive at mbarriers, groups take fewer instructions in loops that load by them alone,
+        for no engine, before which they would have to be fenced."""
         engine = self.accesses.target.copy_engine("pieces")
-        waits = engine is not None and engine.completes == "group"
-        return waits and not self.tasks[plan.producer].warps and "tma" not in plan.via
+        if engine is None or self.tasks[plan.producer].warps or "tma" in plan.via:
+            return False
+        ahead = [c for c in self.schedule.channels if c.depth > 1 and c.name in reads]
+        alone = all({*c.via} == {"cp_async"} and True not in reads[c.name] for c in ahead)
+        return engine.completes == "group" or (plan in ahead and alone)
 
     def barriers(self, plan: ChannelPlan, users: Sequence[Op], ctas: int) -> tuple[Value, Value]:
         """The mbarriers of a ring, full and empty."""
