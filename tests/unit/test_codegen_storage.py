@@ -134,3 +134,25 @@ def test_what_a_loop_only_passes_on_has_a_variable_of_its_own(turns: int) -> Non
     for _ in range(turns):
         a, b, c = b, c, b
     assert found == [a]
+
+
+@wl.jit
+def rows_in_steps(p, out, rows, halves: tl.constexpr):
+    first, end = tl.program_id(0) * 1024, rows.to(tl.int64) * 64
+    at = tl.arange(0, 64)
+    total = tl.zeros((64,), tl.float32)
+    for j in range(16):
+        row = first + j * 64 + at
+        if halves:
+            first = first // 2
+        total += tl.load(p + row, mask=row < end, other=0.0)
+    tl.store(out + at, total)
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_what_is_left_of_an_array_is_limited_outside_of_the_loop(halves: bool) -> None:
+    """But not of an offset whose variable holds the next iteration's by then."""
+    signature = ("*fp32:16", "*fp32:16", "i32")
+    cuda = rows_in_steps.compile(signature=signature, constexprs={"halves": halves}).cuda
+    (step,) = re.findall(r"const int (\w+) = \(int\)\(\(u32\)j \* 64\);", cuda)
+    assert bool(re.search(rf"elements_left\(\w+, \w+\) - {step} - at0;", cuda)) != halves

@@ -16,7 +16,12 @@ from warploom.codegen.context import Emitter, ViewRef
 from warploom.codegen.registers import MEMORY_TYPES, affine
 from warploom.codegen.text import all_of
 from warploom.ir.core import Value
+from warploom.ir.ops import arith
 from warploom.ir.types import Tile
+
+# A term of an offset that is at most so large never decides that a box begins more than 2^30 elements before
+# the array's end: what `elements_left` tells apart.
+NEAR = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,28 @@ class Box(BoxAccess):
         if offset == "0":
             return coordinate
         return offset if coordinate == "0" else f"{offset} + {coordinate}"
+
+    def split(self, axis: int) -> tuple[str, list[str]]:
+        """C for an offset along an axis without what loops around add to it, and for each of these terms."""
+        still, steps = self.offsets[axis], []
+        while (o := self.facts.maker(still)) is not None and o.kind is arith.add:
+            step = next((v for v in o.operands if self._steps(v)), None)
+            if step is None or any(map(self._changes, o.operands)):
+                break
+            still = o.operands[o.operands[0] is step]
+            steps.append(self.e.scalar(step))
+        return self.e.scalar(still), steps
+
+    def _changes(self, v: Value) -> bool:
+        """Does its variable hold other values, too, perhaps by now?"""
+        variable = self.e.storage.variables.get(v)
+        return variable is not None and variable.is_mutable
+
+    def _steps(self, v: Value) -> bool:
+        """Is it a loop's index, or a multiple of one, and small?"""
+        o, scope, x = self.facts.maker(v), self.facts.scope, self.facts.interval(v)
+        index = o.operands[0] if o is not None and o.kind is arith.mul else v
+        return scope is not None and index in scope.indices and x.low >= 0 and x.high <= NEAR
 
     def step(self, axis: int, by: str) -> str:
         """C for how far `by` elements along an axis are apart in memory."""
@@ -127,11 +154,15 @@ class Rows:
             if not box.starts_inside(axis):
                 before = e.name("before")
                 e.line(f"const int {before} = elements_before({index});")
+            parts = [offset, c.base]  # the offset may be near 2^31: extent - offset stays below
             if extent is None or before != "0":
-                value = f"elements_left({index}, {e.scalar(box.extent(axis))})"
-            else:  # the offset may be near 2^31: what is subtracted from it first stays below
-                parts = (f"({x})" if " " in x else x for x in (offset, c.base) if x != "0")
-                value = " - ".join([extent, *parts])
+                still, steps = box.split(
+                    axis
+                )  # limited once, outside of the loop that takes the steps
+                first, parts = (still, [*steps, c.base]) if steps else (index, [])
+                extent = f"elements_left({first}, {e.scalar(box.extent(axis))})"
+            subtracted = (f"({x})" if " " in x else x for x in parts if x != "0")
+            value = " - ".join([extent, *subtracted])
             e.line(f"const int {left} = {value};")
             self.ahead[key] = before, left
         return self.ahead[key]
