@@ -76,7 +76,8 @@ def _code(context: Context, warps: int) -> int:
     threads = warps * context.target.warp_size
     made = [o for o in context.ops if o.results and isinstance(o.result.type, Tile)]
     return sum(
-        -(-o.result.type.size // threads) * (_FUNCTION if _is_function(o) else 1) for o in made
+        -(-o.result.typed(Tile).size // threads) * (_FUNCTION if _is_function(o) else 1)
+        for o in made
     )
 
 
