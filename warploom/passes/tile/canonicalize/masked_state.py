@@ -32,6 +32,7 @@ def select_after_loops(func: Func) -> Func:
     made = definitions(func.body)
 
     def rule(o: Op, b: Builder) -> Sequence[Value] | None:
+        made.update(dict.fromkeys(o.results, o))  # it may read what another loop passes on now
         if o.kind is not control.for_:
             return None
         masks = _masks(o, made, facts_of(func))

@@ -23,7 +23,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.build import const
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.rewrite import rewrite, substitute_operands
+from warploom.ir.rewrite import rewrite, substitute, substitute_operands, with_regions
 from warploom.ir.types import DType, dtype_of, elem_of, shape_of
 
 
@@ -35,6 +35,7 @@ def carry_one_of_equal(func: Func) -> Func:
     order = {v: n for n, v in enumerate(made)}
 
     def rule(o: Op, b: Builder) -> Sequence[Value] | None:
+        made.update(dict.fromkeys(o.results, o))  # it may read what another loop passes on now
         if o.kind is not control.for_:
             return None
         for axis in range(max((len(shape_of(v.type)) for v in o.results), default=0)):
@@ -120,10 +121,11 @@ class _Narrower:
         needed = self._needed(ends)
         for o in body.ops[:-1]:
             with inside.at(o):
-                if o.results and o.result in needed:
+                if not needed.isdisjoint(o.results):
                     env[o.result] = self.wide(inside, self.one(inside, o.result), o.result)
                 else:
-                    inside.append(substitute_operands(o, env))
+                    new = substitute_operands(o, env)
+                    inside.append(with_regions(new, lambda r: substitute(r, env)))
         last = body.ops[-1]
         with inside.at(last):
             yielded = [
