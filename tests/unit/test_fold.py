@@ -13,7 +13,7 @@ from tests.examples import examples
 from warploom.ir.core import OpKind
 from warploom.ir.fold import fold, round_float, wrap
 from warploom.ir.ops import arith
-from warploom.ir.types import DTYPES, bf16, f8e4m3, f16, f32, f64, i8, i32, u8
+from warploom.ir.types import DTYPES, DType, bf16, f8e4m3, f16, f32, f64, i8, i32, u8
 
 many = settings(max_examples=examples(300), deadline=None, derandomize=True)
 INTEGERS = [d for d in DTYPES.values() if d.kind in ("int", "uint")]
@@ -126,6 +126,16 @@ def test_floats_round_once(dtype, pair, x: float, y: float) -> None:  # type: ig
 def test_cases(kind, values, dtype, to, want) -> None:  # type: ignore[no-untyped-def]
     got = fold(kind, values, dtype, to)
     assert got == want and type(got) is type(want)
+
+
+@pytest.mark.parametrize("dtype", [f32, f16, bf16, f8e4m3])
+@pytest.mark.parametrize("value", [0.1, 300.0, 464.0, 70000.0, -0.0])
+def test_constants_are_what_their_type_holds(dtype: DType, value: float) -> None:
+    with np.errstate(over="ignore"):
+        want = float(dtype.numpy.type(value))
+    got = fold(arith.cast, [value], dtype, f64)
+    assert got == want or (got is not None and math.isnan(got) and math.isnan(want))
+    assert fold(arith.eq, [value, want], dtype) is (want == want)
 
 
 def test_rounding_refuses_what_it_can_not_tell() -> None:

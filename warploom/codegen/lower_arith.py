@@ -14,6 +14,7 @@ from warploom.codegen.registers import Array, c_type, is_packed, map_lines, read
 from warploom.codegen.storage import registers_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.fold import held
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DTYPES, DType, Scalar, Tile, dtype_of, elem_of, i1, i32, u32, u64
 from warploom.layout import Layout
@@ -57,9 +58,7 @@ _LONG_BITS = ("__longlong_as_double", "0x7ff8000000000000ll", "0x7ff000000000000
 def literal(value: int | float | bool, elem: DType) -> str:
     """A constant of the C type that `elem` is computed with."""
     if elem.is_float:
-        x = float(value)
-        if elem.bits < 64:
-            x = float(elem.numpy.type(x))
+        x = held(value, elem)
         suffix = "" if elem.bits == 64 else "f"
         if not math.isfinite(x):
             made, nan, infinity = _BITS if suffix else _LONG_BITS

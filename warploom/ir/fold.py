@@ -1,9 +1,9 @@
 """Constant folding: the value of an op on Python numbers, exactly as the op's docstring defines it.
 
 Integers wrap at their width; divisions by zero, which PTX leaves undefined, and shifts by the width or more
-are not folded.  Floats are folded where one rounding of a double gives the correctly rounded result:
-f64, and f32 and f16 by rounding the double (Figueroa 1995: innocuous for + - · / when the wide format has at
-least 2p + 2 bits).
+are not folded.  A constant of a float type is what the type holds of it (of f16: 0.1 is 0.0999755859375).
+Floats are folded where one rounding of a double gives the correctly rounded result: f64, and f32 and f16 by
+rounding the double (Figueroa 1995: innocuous for + - · / when the wide format has at least 2p + 2 bits).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import operator
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from warploom.ir.core import OpKind
 from warploom.ir.ops import arith
@@ -63,17 +65,25 @@ def fold(
     if kind is arith.select:
         condition, x, y = values
         return x if condition else y
+    if dtype.is_float:
+        values = [held(v, dtype) for v in values]
     if kind is arith.cast:
         assert to is not None
         return _cast(values[0], dtype, to)
     if kind in _COMPARE:
         return bool(_COMPARE[kind](*values))
     if dtype.is_float:
-        return _fold_float(kind, [float(v) for v in values], dtype)
+        return _fold_float(kind, values, dtype)
     ints = [int(v) for v in values]
     if dtype.kind == "bool":
         return bool(_LOGICAL[kind](*ints)) if kind in _LOGICAL else None
     return _fold_int(kind, ints, dtype)
+
+
+def held(value: Number, dtype: DType) -> float:
+    """What a float dtype holds of a constant."""
+    with np.errstate(over="ignore"):
+        return float(dtype.numpy.type(value))
 
 
 def _fold_int(kind: OpKind, values: Sequence[int], dtype: DType) -> int | None:
