@@ -82,6 +82,23 @@ def test_only_elements_that_are_all_named_become_variables() -> None:
     ]  # fmt: skip
 
 
+@wl.jit
+def named_alike(x_ptr, x3_0, x3_1, STEPS: tl.constexpr):
+    at = tl.arange(0, 64)
+    x = tl.load(x_ptr + at)
+    for step in tl.static_range(STEPS):
+        x = tl.exp2(x) - step
+    tl.store(x_ptr + at, x)
+
+
+def test_variables_are_no_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where a parameter isn't used."""
+    monkeypatch.setattr(short_loops, "MANY", 0)
+    compiled = named_alike.compile(("*fp32:16", "i32", "i32"), {"STEPS": 3}, num_warps=1)
+    e = emit(compiled.placed, SM_90A)
+    assert "float x3__0, x3__1;" in e.source and "int x3_0" not in e.source
+
+
 @pytest.mark.parametrize(
     "loop",
     [

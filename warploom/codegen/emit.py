@@ -87,7 +87,7 @@ class _Kernel(Emitter):
             if i > 0 and self.phases[i - 1].attrs.get("synced", True):
                 self.line("__syncthreads();")
             self._tasks(phase)
-        self.out = write_out_short_loops(self.out)
+        self.out = write_out_short_loops(self.out, self.given)
         if not self.func.attrs.get("foreign"):
             used = "".join(line.text for line in self.out)
             params = tuple(p for p in params if is_used(p.name, used))

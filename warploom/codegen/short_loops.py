@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from warploom.codegen.text import Line
 
@@ -25,8 +25,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _INDEXED = re.compile(r"\b([A-Za-z_]\w*)\[(\d+)\]")
 
 
-def write_out_short_loops(lines: Sequence[Line]) -> list[Line]:
-    """The lines of a kernel, with short loops over elements as a statement for each where there are many."""
+def write_out_short_loops(lines: Sequence[Line], taken: Collection[str] = ()) -> list[Line]:
+    """The lines of a kernel, with short loops over elements as a statement for each where there are many.
+    taken: names that variables can't have, those of parameters that no line uses among them."""
     if sum(x.text == "#pragma unroll" for x in lines) <= MANY:
         return list(lines)
     found: list[Line] = []
@@ -34,7 +35,7 @@ def write_out_short_loops(lines: Sequence[Line]) -> list[Line]:
     while at < len(lines):
         written, at = _written(lines, at) or ([lines[at]], at + 1)
         found += written
-    return _with_variables(found)
+    return _with_variables(found, taken)
 
 
 def _written(lines: Sequence[Line], at: int) -> tuple[list[Line], int] | None:
@@ -65,15 +66,15 @@ def _at(text: str, name: str, i: int) -> str:
     return re.sub(rf"\b{name}\b", str(i), text)
 
 
-def _with_variables(lines: Sequence[Line]) -> list[Line]:
+def _with_variables(lines: Sequence[Line], taken: Collection[str]) -> list[Line]:
     """With variables instead of the arrays whose elements are all named one by one."""
     sizes = {m[2]: int(m[3]) for x in lines if (m := _ARRAY.fullmatch(x.text))}
     named, indexed = Counter[str](), Counter[str]()
     for x in lines:
         named.update(_NAME.findall(x.text))
         indexed.update(n for n, _ in _INDEXED.findall(x.text))
-    joint = "_"
-    while any(f"{a}{joint}{i}" in named for a, n in sizes.items() for i in range(n)):
+    joint, used = "_", {*named, *taken}
+    while any(f"{a}{joint}{i}" in used for a, n in sizes.items() for i in range(n)):
         joint += "_"
     arrays = {a for a in sizes if named[a] == indexed[a]}
 
