@@ -13,7 +13,8 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.pairwise import pairwise
 from warploom.ir.core import walk
-from warploom.ir.ops import mbarrier, smem, tma
+from warploom.ir.ops import arith, mbarrier, smem, tma
+from warploom.ir.types import Tile
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 STEPS = 4
@@ -98,3 +99,34 @@ def test_copies_in_groups_beside_a_ring_of_tma() -> None:
     kinds = {o.kind for o in walk(compiled.placed.body)}
     assert kinds >= {smem.cp_async_commit, tma.tma_load, mbarrier.mbarrier_wait}
     assert mbarrier.cp_async_arrive not in kinds
+
+
+@wl.jit
+def scaled_twice(
+    a: Any, b: Any, rows: Any, o: Any, S: Any, M: tl.constexpr, K: tl.constexpr
+) -> None:
+    """What is gathered is scaled, then multiplied as columns and as rows."""
+    m, k = tl.arange(0, M), tl.arange(0, K)
+    x = tl.load(a + m[:, None] * K + k[None, :])
+    acc = tl.zeros((M, K), tl.float32)
+    for i in range(0, S, 16):
+        y = tl.load(b + tl.load(rows + i + tl.arange(0, 16))[:, None] * K + k[None, :])
+        y = (y * 2.0).to(tl.float16)
+        acc = tl.dot(tl.dot(x, y.T).to(tl.float16), y, acc)
+    tl.store(o + m[:, None] * K + k[None, :], acc)
+
+
+def test_operands_of_two_products_are_computed_once() -> None:
+    """Not by each warp that multiplies by them: what changes hands anyway does so for both products."""
+    rng = np.random.default_rng(0)
+    a, b = (
+        road.filled(rng.integers(-2, 3, (n, 128)).astype(np.float32), np.float16) for n in (32, 50)
+    )
+    rows = road.filled(rng.integers(0, 50, 80).astype(np.int32), np.int32)
+    args = [a, b, rows, road.array((32, 128), np.float32), 80]
+    meta = {"M": 32, "K": 128, "num_warps": 2}
+    compiled, _ = road.check_equal(scaled_twice, args, 1, meta, orders=["late"])
+    assert compiled.check().ok
+    products = (o for o in walk(compiled.placed.body) if o.kind is arith.mul)
+    scaled = [o.result.type for o in products if isinstance(o.result.type, Tile)]
+    assert [t.layout.registers for t in scaled if t.shape == (16, 128)] == [32]

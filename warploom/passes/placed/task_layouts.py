@@ -213,7 +213,8 @@ class TaskLayouts:
         if layout.registers <= _own(layout):
             return False
         reached = self._reached(v, layout)
-        if self.loaded.keys().isdisjoint(reached):
+        from_slots = self._exchanged_from_slots(reached)
+        if self.loaded.keys().isdisjoint(reached) and not from_slots:
             return False
         words = itemsize(v.type) / 4
         spent = 0.0
@@ -223,7 +224,19 @@ class TaskLayouts:
             if w in self.loaded:
                 each = WORD * itemsize(w.type) / 4
             spent += each * max(0.0, x.registers - _own(x))
+        if from_slots:
+            # One exchange of what warps hold alike, stored word by word, becomes two of what each has alone,
+            # stored by 16 bytes, read by ldmatrix; an access and its address are two instructions.
+            less = spent + words * (1.5 * layout.registers - _own(layout))
+            return spent > 0 and less > MEETING
         return spent > WORD * words * (_own(layout) + layout.registers) + MEETING
+
+    def _exchanged_from_slots(self, reached: Mapping[Value, Layout]) -> bool:
+        """Do these follow from a slot, and are they the operand of another dot, which takes other layouts?"""
+        makers = (self.facts.maker(w) for w in reached)
+        return any(o is not None and o.kind is smem.shared_load for o in makers) and any(
+            s == OPERAND and w in reached and reached[w] != x for s, *_, w, x in self.anchors
+        )
 
     def _for_uses(self, v: Value, layout: Layout) -> Layout:
         """A layout for what is loaded: one for what it is scanned along, or that of a store of wider elements
