@@ -29,6 +29,7 @@ from warploom.passes.placed.memory_tiles import Memory, itemsize, shape_of_tile,
 
 Flow = Callable[[Layout], Layout | None]
 
+_ACCESS = 2  # instructions that one to global memory is worth: narrow ones fill the queue of the LSU
 WORD = 4  # bytes; and what threads spend for as many that they load or exchange, in instructions
 
 # How strong an anchor is: the layouts that decide first go farthest.
@@ -284,7 +285,7 @@ class TaskLayouts:
             moved = sum(
                 x.registers * m.ratio(x) / min(m.vector, x.contiguous(inner)) for m in memories
             )
-            return moved + sum(scan_cost(x, axis) for axis in axes)
+            return _ACCESS * moved + sum(scan_cost(x, axis) for axis in axes)
 
         return min(found, key=cost)
 
