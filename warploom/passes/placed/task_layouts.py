@@ -29,7 +29,7 @@ from warploom.passes.placed.memory_tiles import Memory, itemsize, shape_of_tile,
 
 Flow = Callable[[Layout], Layout | None]
 
-_ACCESS = 2  # instructions that one to global memory is worth: narrow ones fill the queue of the LSU
+_ACCESS = 2  # instructions that an access to global memory is worth: narrow ones queue up
 WORD = 4  # bytes; and what threads spend for as many that they load or exchange, in instructions
 
 # How strong an anchor is: the layouts that decide first go farthest.
