@@ -51,6 +51,18 @@ def masked(x_ptr, out_ptr, n, step, height, width, KIND: tl.constexpr, N: tl.con
         elif KIND == "every other":
             mask = (at < width) & (at != t)
             tl.store(out_ptr + t * step + at * 2, tl.load(x_ptr + at) + t, mask=mask)
+        elif KIND == "windows":
+            tl.store(out_ptr + t * 16 + at, tl.load(x_ptr + at) + t, mask=at < width)
+        elif KIND == "some windows":
+            mask = (at < width) & (t < height)
+            tl.store(out_ptr + t * 16 + at, tl.load(x_ptr + at) + t, mask=mask)
+        elif KIND == "windows without a number":
+            tl.store(out_ptr + t.to(tl.int8) * 16 + at, tl.load(x_ptr + at) + t, mask=at < width)
+        elif KIND == "a narrow step":
+            tl.store(out_ptr + t * step.to(tl.uint8) + at, tl.load(x_ptr + at) + t, mask=at < width)
+        elif KIND == "columns":
+            out = tl.make_tensor_descriptor(out_ptr, [height, width], [N, 1], [N, N])
+            out.store([0, t * N], y)
 
 
 @wl.jit
@@ -90,6 +102,7 @@ def check(kernel: Any, kind: str, numbers: tuple[int, ...], is_apart: bool, by_t
         assert np.array_equal(out.astype(np.float32), want.astype(np.float32)), order
 
 
+TILES = "a tile", "pointers", "a pitch", "a block pointer", "a descriptor", "two boxes", "columns"
 # (step, height, width), and whether iterations keep apart
 MASKED = [
     *[("a tile", (4096, 64, 64), True), ("a tile", (1024, 64, 64), False)],
@@ -102,6 +115,11 @@ MASKED = [
     *[("a row", (48, 64, 48), True), ("a row", (16, 64, 48), False)],
     *[("some of a row", (48, 64, 48), True), ("some of a row", (16, 64, 48), False)],
     *[("every other", (96, 64, 48), True), ("every other", (48, 64, 48), False)],
+    *[("windows", (0, 64, 16), True), ("windows", (0, 64, 17), False)],
+    *[("some windows", (0, 64, 16), True), ("some windows", (0, 64, 48), False)],
+    ("windows without a number", (0, 64, 48), True),  # of which no launch's numbers tell
+    *[("a narrow step", (64, 64, 48), True), ("a narrow step", (256, 64, 48), False)],
+    *[("columns", (0, 64, 64), True), ("columns", (0, 64, 192), False)],
 ]
 
 
@@ -111,7 +129,7 @@ def test_strides_are_at_least_what_a_mask_leaves(
     kind: str, numbers: tuple[int, int, int], is_apart: bool
 ) -> None:
     n = 1 if kind == "two boxes" else 3
-    check(masked, kind, (n, *numbers), is_apart, "row" not in kind and kind != "every other")
+    check(masked, kind, (n, *numbers), is_apart, kind in TILES)
 
 
 # (outer, inner, width), and whether iterations keep apart

@@ -30,12 +30,11 @@ from typing import NamedTuple
 from warploom.analysis.facts import Facts
 from warploom.analysis.launch_numbers import UNBOUNDED, LaunchNumbers
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import backward_slice, closure, converted, moved, passed_on
+from warploom.ir.analysis import backward_slice, closure, converted, passed_on
 from warploom.ir.core import Op, Value
 from warploom.ir.launch_numbers import Number, plus, times
 from warploom.ir.nested_axes import first_meeting
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import dtype_of
 
 
 class Axis(NamedTuple):
@@ -159,7 +158,7 @@ class MovingPlace:
         steps = self._steps
         if self.is_shared:
             steps = {**dict.fromkeys(self.loop.regions[-1].params, ANY), **steps}
-        return _fewest(self._tells(v, step) for v, step in steps.items())
+        return fewest(self._tells(v, step) for v, step in steps.items())
 
     @cached_property
     def after(self) -> dict[Value, list[Value]]:
@@ -231,7 +230,7 @@ class MovingPlace:
             return self.told.get((v, step))
         self.open.add(v)
         own = self._clears(v, step) if v in self.extents else None
-        self.told[v, step] = _fewest((own, self._leads(v, step)))
+        self.told[v, step] = fewest((own, self._leads(v, step)))
         self.open.remove(v)
         return self.told[v, step]
 
@@ -251,18 +250,15 @@ class MovingPlace:
             elif self.is_shared or (self._is_pair and o.kind in _CHOOSES):
                 found.append(self._tells(x, ANY))
         found += [p | q for (x, p), (y, q) in product(parts, parts) if self._are_parts(x, y)]
-        return _fewest(found)
+        return fewest(found)
 
     def _keeps_apart(self, o: Op, v: Value) -> bool:
         """Does an op's result differ wherever v does, by as much as it is multiplied by?"""
-        if o.kind is arith.cast:
-            source, to = dtype_of(v.type), dtype_of(o.result.type)
-            return source.is_int and to.is_int and to.bits >= min(source.bits, 32)
         others = [x for x in o.operands if x is not v]
         is_alone = len(others) == len(o.operands) - 1
         if o.kind in _LINEAR:
             return is_alone and (self.is_shared or not any(map(self._moves, others)))
-        return moved(o) is not None
+        return converted(o) is not None
 
     def _hands_on(self, v: Value) -> bool:
         """Does a loop hand on what it begins with as v, but for what any other iteration adds?"""
@@ -346,6 +342,6 @@ def nested(axes: Iterable[Axis]) -> Needs | None:
     return frozenset({need}) if first_meeting(known) is None else None
 
 
-def _fewest(found: Iterable[Needs | None]) -> Needs | None:
+def fewest(found: Iterable[Needs | None]) -> Needs | None:
     """Of several ways to tell places apart the one that needs least."""
     return min((x for x in found if x is not None), key=len, default=None)

@@ -11,12 +11,12 @@ of that one:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from warploom.analysis.facts import Facts
 from warploom.analysis.launch_numbers import FAR, UNBOUNDED, LaunchNumbers
-from warploom.analysis.moving_places import SUMS, Axis, Extent, MovingPlace, Needs, nested
+from warploom.analysis.moving_places import SUMS, Axis, Extent, MovingPlace, Needs, fewest, nested
 from warploom.analysis.structure import Structure
 from warploom.analysis.tile_slopes import TileSlopes
 from warploom.ir.analysis import backward_slice, converted, sources
@@ -73,14 +73,25 @@ class StorePlaces:
         left: Sequence[Op],
         view: Needs | None,
     ) -> Needs | None:
-        """What has to hold for a loop's iterations to keep apart whatever others of these loops do.  view: of
-        what `_of_view` gives."""
+        """What has to hold for a loop's iterations to keep apart whatever others of these loops do: along an
+        axis of a view in which no two places are one, or in memory.  view: of what `_of_view` gives."""
         others = {p for x in left if x is not loop for r in x.regions for p in r.params}
         moving = MovingPlace(loop, self.facts, self.structure, self._sources, self.numbers)
-        found = moving.needs(self._extents(o, starts, moving, others))
-        if found is None or moving.is_shared:
-            return found
-        return None if view is None else found | view
+        if o.kind is not tile.store_box:
+            return moving.needs({v: self._around(o, moving, others) for v in o.operands[:1]})
+        ends = starts
+        if not moving.is_shared:
+            ends = {v: (*n, *self._spread(v, others)) for v, n in starts.items()}
+        ends = {v: _merged(n) for v, n in ends.items()}
+        alone = {v: Extent(n) for v, n in ends.items() if all(x.size != UNBOUNDED for x in n)}
+        if moving.is_shared or self._view(o) is None:
+            return moving.needs(alone | dict.fromkeys(self._base(o), Extent((), True)))
+        found = [moving.needs(self._in_memory(o, ends, moving, others))]
+        base = self._base(o)
+        if view is not None and not any(self.varies(base, x) for x in left):
+            along = replace(moving, told={}).needs(alone)
+            found.insert(0, None if along is None else along | view)
+        return fewest(found)
 
     def _base(self, o: Op) -> tuple[Value, ...]:
         """The pointers that say where a store is, or its view."""
@@ -94,43 +105,36 @@ class StorePlaces:
         view = self.structure.maker(o.operands[0]) if o.kind is tile.store_box else None
         return view if view is not None and view.kind is tile.make_view else None
 
-    def _extents(
+    def _in_memory(
         self,
         o: Op,
-        starts: Mapping[Value, tuple[Axis, ...]],
+        ends: Mapping[Value, tuple[Axis, ...]],
         moving: MovingPlace,
         others: Set[Value],
     ) -> dict[Value, Extent]:
-        """What lies around the values that say where a store is, with all that other loops add to it."""
-        if o.kind is not tile.store_box:
-            return {v: self._around(o, moving, others) for v in o.operands[:1]}
-        ends = starts
-        if not moving.is_shared:
-            ends = {v: (*n, *self._spread(v, others)) for v, n in starts.items()}
-        ends = {v: _merged(n) for v, n in ends.items()}
-        alone = {v: Extent(n) for v, n in ends.items() if all(x.size != UNBOUNDED for x in n)}
+        """What lies in memory around the values that say where a box is, with all that other loops add to it.
+        ends: of what it has along its view's axes."""
         base, view = self._base(o), self._view(o)
-        if view is None or moving.is_shared:
-            return alone | dict.fromkeys(base, Extent((), True))
+        assert view is not None
         own = {p for r in moving.loop.regions for p in r.params}
-        axes = self._reached(o, view, others | own | self._replicas)
+        reached = self._reached(o, view, others | own | self._replicas)
+        axes = [axis for axis in reached if axis is not None]
+        if len(axes) < len(reached):
+            return {}
         if self.varies(base, moving.loop):
-            if self.varies(starts, moving.loop) or None in axes:
-                return {}
-            return dict.fromkeys(base, Extent(tuple(x for x in axes if x is not None)))
+            return (
+                {} if self.varies(ends, moving.loop) else dict.fromkeys(base, Extent(tuple(axes)))
+            )
         if not others.isdisjoint(backward_slice(base, self._sources)):
             return {}
-        extents = view.operands[1 : 1 + len(axes)]
-        for a, (v, extent, axis) in enumerate(zip(o.operands[2:], extents, axes, strict=True)):
-            end = self.facts.constant(extent)
-            if v not in alone or axis is None or not isinstance(axis.stride, int):
-                continue
-            known = [x for x in axes if x is not None and x.is_known]
-            if end and self._wraps(v, end, axis, known):
-                around = (x for x in (*axes[:a], *axes[a + 1 :]) if x is not None and x.is_known)
-                own_axis = (x.times(axis.stride) for x in ends[v])
-                alone[v] = Extent((*around, *own_axis), unit=abs(axis.stride))
-        return alone
+        return {
+            v: Extent(
+                (*axes[:a], *axes[a + 1 :], *(x.times(axis.stride) for x in ends[v])),
+                unit=abs(axis.stride),
+            )
+            for a, (v, axis) in enumerate(zip(o.operands[2:], axes, strict=True))
+            if isinstance(axis.stride, int)
+        }
 
     def _around(self, o: Op, moving: MovingPlace, others: Set[Value]) -> Extent:
         """The same of a tile of pointers."""
@@ -153,38 +157,24 @@ class StorePlaces:
         self, o: Op, view: Op, moving: Set[Value], sides: Sequence[int] = ()
     ) -> list[Axis | None]:
         """Of each axis of a view what boxes reach there, with all that these numbers add; None where its
-        stride is not the launch's.  An axis is taken to end where that of the next larger stride goes on, if
-        a box does."""
+        stride is not the launch's."""
         sides = sides or _sides(o)
         rank = len(sides)
-        strides = [self.numbers.of(x) for x in view.operands[1 + rank :]]
-        known = [abs(s) for s in strides if isinstance(s, int)]
         found: list[Axis | None] = []
         for v, n, extent, stride in zip(
-            o.operands[2:], sides, view.operands[1 : 1 + rank], strides, strict=True
+            o.operands[2:],
+            sides,
+            view.operands[1 : 1 + rank],
+            map(self.numbers.of, view.operands[1 + rank :]),
+            strict=True,
         ):
-            if stride is None:
-                found.append(None)
-                continue
-            end = self.numbers.of(extent)
-            end = UNBOUNDED if end is None or end == tile.UNBOUNDED else end
-            most = Extent((Axis(1, n), *self._spread(v, moving))).span
+            most = Extent(_merged((Axis(1, n), *self._spread(v, moving)))).span
             if isinstance(most, int):
-                larger = [s for s in known if isinstance(stride, int) and s > abs(stride) > 0]
-                ends = (max(n, -(-s // abs(stride))) for s in larger if isinstance(stride, int))
-                most = min(most, UNBOUNDED, *ends)
-            found.append(Axis(stride, most if end == UNBOUNDED else least(most, end)))
+                most = min(most, UNBOUNDED)
+            end = self.numbers.of(extent)
+            bounded = most if end is None or end == tile.UNBOUNDED else least(most, end)
+            found.append(None if stride is None else Axis(stride, bounded))
         return found
-
-    def _wraps(self, v: Value, end: int, axis: Axis, others: Iterable[Axis]) -> bool:
-        """May boxes along an axis go on into what others have along the next larger one, before its end?"""
-        stride, n = axis
-        assert isinstance(stride, int)
-        larger = [abs(s) for s, _ in others if isinstance(s, int) and abs(s) > abs(stride)]
-        if not larger or not isinstance(n, int):
-            return True
-        known = self.facts.interval(v)
-        return min(end, known.high - known.low + n) * abs(stride) > min(larger)
 
     def _of_view(self, o: Op, sides: Sequence[int] = ()) -> Needs | None:
         """What has to hold for no two places in a view of which the launch knows the strides to be one in
@@ -195,8 +185,6 @@ class StorePlaces:
         numbers = {p for x in self.structure.loops(o) for r in x.regions for p in r.params}
         axes = self._reached(o, view, numbers | self._replicas, sides)
         known = [x for x in axes if x is not None and x.size != 1]
-        if None not in axes and all(isinstance(x.stride, int) for x in known):
-            return frozenset()
         return None if None in axes else nested(known)
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from warploom.ir.core import Effect, Family, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, grid, smem, tile, tma
-from warploom.ir.types import Shared
+from warploom.ir.types import Shared, dtype_of
 
 T = TypeVar("T")
 
@@ -207,10 +207,13 @@ def moved(o: Op) -> Value | None:
 
 
 def converted(o: Op | None) -> Value | None:
-    """As `moved`, where the elements may also have another type."""
+    """As `moved`, where the elements may also have another integer type that holds their numbers.  What fits
+    no 32 bits is not looked for."""
     if o is None or o.kind is not arith.cast:
         return None if o is None else moved(o)
-    return o.operands[0]
+    source, to = dtype_of(o.operands[0].type), dtype_of(o.result.type)
+    is_kept = source.is_int and to.is_int and to.bits >= min(source.bits, 32)
+    return o.operands[0] if is_kept else None
 
 
 def backward_slice(

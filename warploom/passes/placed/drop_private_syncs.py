@@ -118,7 +118,9 @@ def _is_private(accesses: Accesses, ops: Sequence[Op]) -> bool:
     held = {_tile(o) for o in ops}
     if None in views or len(views) > 1 or len(held) > 1:
         return False
-    (t,) = held
+    (view,), (t,) = views, held
+    if view is None or not all(_is_fixed(accesses, v) for v in view):
+        return False
     if t.layout is None or t.layout.is_replicated:
         return False
     offsets = [o.operands[2:] if o.kind is tile.store_box else o.operands[1:] for o in ops]
