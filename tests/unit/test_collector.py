@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import threading
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -42,6 +46,33 @@ def test_what_the_user_turned_off_stays_off() -> None:
     with pytest.raises(ValueError, match="refused"), paused_collector():
         raise ValueError("refused")
     assert not gc.isenabled()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process forks")
+@pytest.mark.parametrize("is_own", [False, True])
+def test_the_child_of_a_fork_has_no_pauses_of_other_threads(is_own: bool) -> None:
+    forking, ended = threading.Event(), threading.Event()
+
+    def compiles() -> None:
+        with paused_collector():
+            forking.set()
+            ended.wait()
+
+    thread = threading.Thread(target=compiles)
+    thread.start()
+    forking.wait()
+    with ExitStack() as pauses, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a process with threads forks
+        if is_own:
+            pauses.enter_context(paused_collector())
+        if not (child := os.fork()):
+            is_right = gc.isenabled() is not is_own
+            pauses.close()
+            os._exit(0 if is_right and gc.isenabled() else 1)
+    ended.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert gc.isenabled()
 
 
 @wl.jit
