@@ -135,6 +135,8 @@ def _rounded(b: Builder, x: Value, hint: str) -> Value:
         bits = arith.sub(b, bits, arith.cast(b, arith.gt(b, back, arith.abs_(b, x)), dtype=i32))
     size = arith.minimum(b, arith.and_(b, bits, _full(b, 0x7FFF, x)), _full(b, 0x3F00, x))  # 1.75
     size = arith.shr(b, arith.add(b, size, _full(b, 0x40, x)), _full(b, 7, x))
+    if half is not x:  # of a NaN, a conversion to f16 may lose the sign
+        bits = arith.shr(b, arith.bitcast(b, x, dtype=i32), _full(b, 16, x))
     sign = arith.and_(b, arith.shr(b, bits, _full(b, 8, x)), _full(b, 0x80, x))
     return arith.cast(b, arith.or_(b, size, sign), dtype=u8, hint=hint)
 
