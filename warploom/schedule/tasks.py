@@ -74,10 +74,11 @@ def with_fewer_warps(context: Context) -> Context:
 def _code(context: Context, warps: int) -> int:
     """About how many instructions a thread has, where so many warps compute the program's tiles."""
     threads = warps * context.target.warp_size
-    made = [o for o in context.ops if o.results and isinstance(o.result.type, Tile)]
     return sum(
-        -(-o.result.typed(Tile).size // threads) * (_FUNCTION if _is_function(o) else 1)
-        for o in made
+        -(-v.type.size // threads) * (_FUNCTION if _is_function(o) else 1)
+        for o in context.ops
+        for v in o.results
+        if isinstance(v.type, Tile)
     )
 
 
