@@ -229,3 +229,28 @@ def test_a_later_store_waits_for_what_tma_writes(by_threads: bool, only_read: bo
     assert "may be overwritten by" in str(report)
     with pytest.raises(Race, match="stores in no order with it"):
         script.simulate(y)
+
+
+@wl.jit
+def two_arrays(x: Any, y: Any, z: Any, ahead: Any) -> None:
+    """The second store's elements are other threads' in the first one."""
+    at = tl.arange(0, B)
+    tl.store(x + at, at.to(tl.float32))
+    tl.store(y + ahead + at, tl.load(z + at))
+
+
+@pytest.mark.parametrize("first, ahead", [(40, 0), (-40, 0), (0, 40), (-40, 80)])
+def test_arrays_that_overlap_are_one_memory(first: int, ahead: int) -> None:
+    """From other elements on, and of other lengths."""
+
+    def arguments() -> tuple[Any, ...]:
+        memory = np.zeros(4 * B, np.float32)
+        return memory[B : 2 * B], memory[B + first : 3 * B], array(B), ahead
+
+    args = arguments()
+    func = two_arrays.compile_for(*args, grid=(1,), num_warps=4).lowered.placed
+    simulate(func, list(args), 1)
+    assert (args[1][ahead:][:B] == args[2]).all()
+    (mutant,) = without_a_barrier(func)
+    with pytest.raises(Race, match=r"stores element .* of y"):
+        simulate(mutant, list(arguments()), 1)

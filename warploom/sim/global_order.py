@@ -67,37 +67,78 @@ class _Last:
         self.access = np.zeros(size, np.int32)
         self.thread = np.zeros(size, np.int32)
 
+    def take(self, other: _Last, first: int) -> None:
+        """What another one has, from one of these elements on."""
+        part = slice(first, first + len(other.access))
+        self.access[part], self.thread[part] = other.access, other.thread
+
+
+class _Memory:
+    """Elements of one size, of arrays that overlap: the last stores to each and loads from it."""
+
+    def __init__(self, begin: int, end: int, item: int) -> None:
+        self.begin, self.end, self.item = begin, end, item
+        self.stored, self.loaded = (_Last((end - begin) // item) for _ in range(2))
+
+    def overlaps(self, other: _Memory) -> bool:
+        is_alike = self.item == other.item and (self.begin - other.begin) % self.item == 0
+        return is_alike and self.begin < other.end and other.begin < self.end
+
 
 @dataclass
 class GlobalAccesses:
     """What the threads of one CTA have accessed so far."""
 
     accesses: list[GlobalAccess | None] = field(default_factory=lambda: [None])
-    # Stores to each array and loads from it, by where it begins and the size of its elements.
-    arrays: dict[tuple[int, int], tuple[_Last, _Last]] = field(default_factory=dict)
+    # By where an array begins and ends, and the size of its elements.
+    arrays: dict[tuple[int, int, int], _Memory] = field(default_factory=dict)
 
     def add(
         self, now: GlobalAccess, rows: Array, buffer: Buffer, at: Array, who: Array, writes: bool
     ) -> None:
         """An access that happens now, with the knowledge of `rows`, by threads `who` to elements `at`.
         Raises Race."""
-        number, key = len(self.accesses), (buffer.data.ctypes.data, buffer.data.itemsize)
+        number = len(self.accesses)
         self.accesses.append(now)
-        if key not in self.arrays:
-            self.arrays[key] = _Last(buffer.data.size), _Last(buffer.data.size)
-        stored, loaded = self.arrays[key]
-        self._need_over(now, rows, stored, at, who, buffer)
-        last = stored if writes else loaded
+        memory, first = self._memory(buffer)
+        at = at + first
+        self._need_over(now, rows, memory.stored, at, who, buffer, first)
+        last = memory.stored if writes else memory.loaded
         if writes:
-            self._need_over(now, rows, loaded, at, who, buffer)
-            loaded.access[at] = 0
+            self._need_over(now, rows, memory.loaded, at, who, buffer, first)
+            memory.loaded.access[at] = 0
         else:
-            who = np.where(self._going_on(now, rows, loaded, at, who), SEVERAL, who)
+            who = np.where(self._going_on(now, rows, last, at, who), SEVERAL, who)
         last.access[at], last.thread[at] = number, who
         last.thread[at[last.thread[at] != who]] = SEVERAL  # more than one of its threads
 
+    def _memory(self, buffer: Buffer) -> tuple[_Memory, int]:
+        """Where a buffer lies: memory, and the number of the buffer's first element in it."""
+        begin, item = buffer.data.ctypes.data, buffer.data.itemsize
+        key = begin, begin + buffer.data.nbytes, item
+        if key not in self.arrays:
+            found = _Memory(*key)
+            known = [x for x in dict.fromkeys(self.arrays.values()) if x.overlaps(found)]
+            if known:
+                begins, ends = [x.begin for x in (found, *known)], [x.end for x in (found, *known)]
+                found = _Memory(min(begins), max(ends), item)
+            for x in known:
+                found.stored.take(x.stored, (x.begin - found.begin) // item)
+                found.loaded.take(x.loaded, (x.begin - found.begin) // item)
+            self.arrays = {k: found if x in known else x for k, x in self.arrays.items()}
+            self.arrays[key] = found
+        memory = self.arrays[key]
+        return memory, (begin - memory.begin) // item
+
     def _need_over(
-        self, now: GlobalAccess, rows: Array, last: _Last, at: Array, who: Array, buffer: Buffer
+        self,
+        now: GlobalAccess,
+        rows: Array,
+        last: _Last,
+        at: Array,
+        who: Array,
+        buffer: Buffer,
+        first: int,
     ) -> None:
         wrong = np.flatnonzero(self._going_on(now, rows, last, at, who))
         if not wrong.size:
@@ -111,7 +152,7 @@ class GlobalAccesses:
         thread = "a thread" if last.thread[i] == SEVERAL else f"thread {last.thread[i]}"
         raise Race(
             "global-race",
-            f"{now.party.who} {does} element {i - buffer.origin} of {buffer.name}, which {thread} of "
+            f"{now.party.who} {does} element {i - first - buffer.origin} of {buffer.name}, which {thread} of "
             f"{earlier.party.who} {did} in no order with it",
             now.party.op.loc,
             (Note("the other access", earlier.party.op.loc),),
