@@ -136,7 +136,7 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
 
 def _passed(accesses: Accesses, schedule: Schedule) -> set[tuple[int, int]]:
     """(parameter stored to by an engine, another that is loaded after it): what is loaded may be old."""
-    by_engine = {plan.op for plan in schedule.stores if plan.via == "tma"}
+    by_engine = {plan.op for plan in schedule.stores if plan.via != "direct"}
     stores = [o for o in accesses.memory_ops if o.id in by_engine]
     bases = {
         (accesses.base_of(o), accesses.base_of(x))

@@ -32,6 +32,7 @@ from warploom.target import Target
 # around take twice their bytes.
 _NEAR = 32
 _FAR_BYTES, _REGISTERS_OF_FAR = 128, 104
+_PIECES = "cp_async"  # how threads copy, a piece each
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class _Declarations:
         if engine is None or self.tasks[plan.producer].warps or "tma" in plan.via:
             return False
         ahead = [c for c in self.schedule.channels if c.depth > 1 and c.name in reads]
-        alone = all({*c.via} == {"cp_async"} and True not in reads[c.name] for c in ahead)
+        alone = all({*c.via} == {_PIECES} and True not in reads[c.name] for c in ahead)
         return engine.completes == "group" or (plan in ahead and alone)
 
     def barriers(self, plan: ChannelPlan, users: Sequence[Op], ctas: int) -> tuple[Value, Value]:
@@ -177,7 +178,7 @@ class _Declarations:
         producer, first = self.tasks[plan.producer], self.schedule.tasks[0]
         filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
         threads = self.accesses.target.warp_size * filling
-        arrivals = {"tma": 1, "cp_async": threads, "registers": filling}
+        arrivals = {"tma": 1, _PIECES: threads, "registers": filling}
         # Where replicas take the iterations of a loop in turn, one of them reads what is loaded in it.
         loop = self.schedule.ping_pong_loop
         alone = loop and any(p.id == loop for p in self.structure.enclosing(users[0]))
@@ -214,7 +215,7 @@ class _Declarations:
                 narrow: dict[str, Any] = {} if walks else {"promote": 128}
                 how = {"box": box, "inner": inner, "swizzle": swizzle, **narrow}
                 maps[view] = self.map(view, f"{hint}_map", how)
-        elif via == "cp_async":
+        elif via == _PIECES:
             piece = _piece_bytes(self.accesses, fills[0], t)
             if not piece:
                 raise InternalError(f"item {n} of channel {plan.name} can't be copied by cp.async")
