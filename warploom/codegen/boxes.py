@@ -156,9 +156,8 @@ class Rows:
                 e.line(f"const int {before} = elements_before({index});")
             parts = [offset, c.base]  # the offset may be near 2^31: extent - offset stays below
             if extent is None or before != "0":
-                still, steps = box.split(
-                    axis
-                )  # limited once, outside of the loop that takes the steps
+                # Limited once, outside of the loop that takes the steps.
+                still, steps = box.split(axis)
                 first, parts = (still, [*steps, c.base]) if steps else (index, [])
                 extent = f"elements_left({first}, {e.scalar(box.extent(axis))})"
             subtracted = (f"({x})" if " " in x else x for x in parts if x != "0")

@@ -108,9 +108,8 @@ def _converted(b: Builder, o: Op, *operands: Value) -> Value | None:
     (x,), (given,) = operands, o.operands
     if dtype_of(given.type) == f8e4b15:
         bits = arith.cast(b, x, dtype=i32)
-        bits = arith.add(
-            b, bits, arith.and_(b, bits, _full(b, 0x80, x))
-        )  # its sign moves up by one
+        sign = arith.and_(b, bits, _full(b, 0x80, x))
+        bits = arith.add(b, bits, sign)  # which moves up by one
         half = arith.cast(b, arith.shl(b, bits, _full(b, 7, x)), dtype=u16)
         found = arith.bitcast(b, half, dtype=f16, hint=o.result.hint)
         to: DType = o.attrs["dtype"]

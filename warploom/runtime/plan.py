@@ -71,9 +71,8 @@ class Workspace:
 
 Param = ScalarParam | ComputedParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
-Spaced = tuple[
-    tuple[tuple[str, str], ...], ...
-]  # of each need (stride, count) of axes, Python text
+# Of each need (stride, count) of axes, as Python text.
+Spaced = tuple[tuple[tuple[str, str], ...], ...]
 Rows = tuple[tuple[int, tuple[tuple[int, Any], ...]], ...]  # as of `Schedule.split_k`
 Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 

@@ -129,12 +129,12 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
         if o.id in ahead and (base := accesses.base(o.operands[0])) is not None
     }
     stored = {base for base in accesses.written() if base is not None}
-    pairs = {(s, r) for s in stored for r in loaded if s != r} | _passed(accesses, schedule)
+    pairs = {(s, r) for s in stored for r in loaded if s != r} | _loaded_after(accesses, schedule)
     pairs = {p for p in pairs if max(p) < accesses.first_workspace}  # nothing overlaps a workspace
     return tuple(sorted(pairs | set(func.attrs.get("reordered", ()))))
 
 
-def _passed(accesses: Accesses, schedule: Schedule) -> set[tuple[int, int]]:
+def _loaded_after(accesses: Accesses, schedule: Schedule) -> set[tuple[int, int]]:
     """(parameter stored to by an engine, another that is loaded after it): what is loaded may be old."""
     by_engine = {plan.op for plan in schedule.stores if plan.via != "direct"}
     stores = [o for o in accesses.memory_ops if o.id in by_engine]
