@@ -17,7 +17,7 @@ from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.ir.core import Fact
 from warploom.runtime.array import CPU as CPU
 from warploom.runtime.array import Array as Array
-from warploom.runtime.array import probe_pointer, row_major, view_of
+from warploom.runtime.array import Bytes, probe_pointer, row_major, view_of
 from warploom.runtime.array import span as span
 from warploom.runtime.dtypes import DTYPE_NAMES, ELEMENTS, ITEM_BYTES
 
@@ -408,6 +408,11 @@ class Field:
     def launched(self) -> Any:
         """What a launch plan computes with: the number, or the address."""
         return self.value if self.array is None else self.array.pointer
+
+    @property
+    def bytes(self) -> Bytes | None:
+        """Where an array lies; None of a number."""
+        return None if self.array is None else self.array.bytes()
 
     @property
     def on_host(self) -> Any:

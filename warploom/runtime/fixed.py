@@ -20,7 +20,6 @@ from typing import Any
 from warploom.errors import LaunchError
 from warploom.frontend.source import parameters
 from warploom.runtime.args import CPU, Field, device_of, fields_of, inspect, probe_of, probe_torch
-from warploom.runtime.array import Bytes
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.hooks import AROUND, ENTER, EXIT, launch_with_hooks
 from warploom.runtime.launch import Prepared, grid_sizes, thread
@@ -238,11 +237,7 @@ class FixedLauncher:
             run(self.kernel.lowered.written, [f.on_host for f in fields], sizes)
             return None
 
-        def bytes_of(i: int) -> Bytes | None:
-            array = fields[i].array
-            return None if array is None else array.bytes()
-
-        arguments = Arguments(tuple([f.launched for f in fields]), bytes_of)
+        arguments = Arguments(tuple([f.launched for f in fields]), lambda i: fields[i].bytes)
         found = variants_for(self._variant, arguments, lambda *_: None)
         kernel = found[-1][1]
         if kernel.plan.programs:

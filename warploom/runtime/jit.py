@@ -352,8 +352,7 @@ class JITFunction(KernelNames, Launched):
             return self._variants.get(changed(request, changes), refuse)
 
         def bytes_of(i: int) -> Bytes | None:
-            array = call.fields[i].array
-            return None if array is None else array.bytes()
+            return call.fields[i].bytes
 
         def tell(rule: Rule, kernel: CompiledKernel, reason: Any) -> None:
             if _costs_speed(rule, kernel):

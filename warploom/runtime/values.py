@@ -59,8 +59,7 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
                 f"{names[i]} and {names[j]} of {func.name} are two arrays, for this variant they are one",
                 help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
             )
-    places = [None if f.array is None else f.array.bytes() for f in out]
-    if pair := first_overlap(func.attrs.get("disjoint", ()), lambda i: places[i]):
+    if pair := first_overlap(func.attrs.get("disjoint", ()), lambda i: out[i].bytes):
         x, y = (names[i] for i in pair)
         raise LaunchError(
             "variant-argument",
