@@ -297,9 +297,11 @@ def aggregate(cls: type) -> type:
 class BlockPointer(Handle):
     """tl.make_block_ptr: a view, and where in it the block now stands (i32, one an axis)."""
 
-    carried = ("view", "shape", "offsets")
+    carried = ("base", "view", "shape", "strides", "offsets")
+    base: Value
     view: Value
     shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
     offsets: tuple[Any, ...]
     block_shape: tuple[int, ...]
     dtype: DType

@@ -106,7 +106,10 @@ def load(
         _no_mask(mask, other)
         checked = _checked_axes(boundary_check, pointer)
         policy = _policy(eviction_policy)
-        box = _load_box(pointer.view, pointer.offsets, pointer.block_shape, **policy)
+        if _may_leave(pointer, checked):
+            box = emitter.emit(tile.load, _places(pointer), *_inside(pointer, checked), **policy)
+        else:
+            box = _load_box(pointer.view, pointer.offsets, pointer.block_shape, **policy)
         return _pad(box, pointer, padding_option, checked)
     _no_block_options(boundary_check, padding_option)
     d = pointer_of(pointer, "load")
@@ -144,10 +147,16 @@ def store(
     emitter = current()
     if isinstance(pointer, BlockPointer):
         _no_mask(mask, None)
-        _checked_axes(boundary_check, pointer)
-        where = (pointer.view, pointer.offsets)
+        checked = _checked_axes(boundary_check, pointer)
         policy = _policy(eviction_policy)
-        _store_box(*where, value, pointer.block_shape, pointer.dtype, **policy)
+        if _may_leave(pointer, checked):
+            what = emitter.cast(value, pointer.dtype)
+            written = fitted(what, pointer.block_shape, "store-shape", "the stored value")
+            inside = _inside(pointer, checked)
+            emitter.emit(tile.store, _places(pointer), written, *inside, **policy)
+        else:
+            where = (pointer.view, pointer.offsets)
+            _store_box(*where, value, pointer.block_shape, pointer.dtype, **policy)
         return
     _no_block_options(boundary_check, "")
     d = pointer_of(pointer, "store")
@@ -210,18 +219,63 @@ def _pad(box: Value, pointer: BlockPointer, padding: Any, checked: tuple[int, ..
     return _nan_outside(box, pointer.shape, pointer.offsets, checked)
 
 
+def _may_leave(pointer: BlockPointer, checked: tuple[int, ...]) -> bool:
+    """Whether the block may leave the parent's shape along an axis that is not checked: what lies there is
+    read and written then, as in Triton, and boxes would leave it out."""
+    for a, size in enumerate(pointer.block_shape):
+        at, extent = pointer.offsets[a], pointer.shape[a]
+        within = (
+            isinstance(at, Const)
+            and isinstance(extent, Const)
+            and 0 <= known(at) <= known(extent) - size
+        )
+        if a not in checked and not within:
+            return True
+    return False
+
+
+def _places(pointer: BlockPointer) -> Value:
+    """A pointer to each element of the block."""
+    emitter = current()
+    at: Operand = pointer.base
+    for a, stride in enumerate(pointer.strides):
+        index = _indices(pointer.block_shape, pointer.offsets, a)
+        at = emitter.binary("+", at, emitter.binary("*", index, stride))
+    return emitter.expand_to(at, pointer.block_shape)
+
+
+def _indices(shape: tuple[int, ...], offsets: tuple[Any, ...], axis: int) -> Operand:
+    """The block's indices along an axis of the parent (i64)."""
+    emitter = current()
+    index = emitter.cast(places_along(shape, axis), i64)
+    return emitter.binary("+", emitter.cast(offsets[axis], i64), index)
+
+
+def _inside(pointer: BlockPointer, axes: tuple[int, ...]) -> tuple[Value, ...]:
+    """A mask of what lies in the parent's shape along `axes`, where there are any."""
+    mask = _within(pointer.block_shape, pointer.shape, pointer.offsets, axes)
+    return (mask_for(mask, pointer.block_shape, "boundary_check"),) if axes else ()
+
+
+def _within(
+    shape: tuple[int, ...], extents: tuple[Any, ...], offsets: tuple[Any, ...], axes: tuple[int, ...]
+) -> Operand:
+    emitter = current()
+    inside: Operand = True
+    for a in axes:
+        at = _indices(shape, offsets, a)
+        low, high = emitter.binary(">=", at, 0), emitter.binary("<", at, extents[a])
+        inside = emitter.binary("&", inside, emitter.binary("&", low, high))
+    return inside
+
+
 def _nan_outside(
     box: Value, extents: tuple[Any, ...], offsets: tuple[Any, ...], axes: tuple[int, ...]
 ) -> Value:
     """The box with NaN in place of the zeros beyond the extents along `axes`."""
     emitter = current()
     shape = emitter.shape(box)
-    inside: Operand = True
-    for a in axes:
-        index = emitter.cast(places_along(shape, a), i64)
-        at = emitter.binary("+", emitter.cast(offsets[a], i64), index)
-        low, high = emitter.binary(">=", at, 0), emitter.binary("<", at, extents[a])
-        inside = emitter.binary("&", inside, emitter.binary("&", low, high))
+    inside = _within(shape, extents, offsets, axes)
     nan = full(shape, float("nan"), emitter.number(box))
     return emitter.select(inside, box, nan)
 
@@ -233,7 +287,8 @@ def make_block_ptr(
     """A block of a parent array: `shape` and `strides` (in elements) of the parent, where the block
     starts, its compile-time `block_shape`; `order` lists the axes from the fastest in memory.
 
-    Elements outside the parent are zero and are not written, whether or not boundary_check asks."""
+    Along axes that boundary_check names elements outside the parent are zero and are not written; along
+    others the kernel says that there are none, and what lies there in memory is read and written."""
     emitter = current()
     d = pointer_of(base, "make_block_ptr")
     sizes = positive_shape(block_shape, "block_shape")
@@ -245,7 +300,7 @@ def make_block_ptr(
     extents, steps = _i64s(shape), _i64s(strides)
     view = emitter.emit(tile.make_view, base, *extents, *steps)
     starts = tuple(emitter.cast(o, i32) for o in offsets)
-    return BlockPointer(view, extents, starts, sizes, d)
+    return BlockPointer(emitter.value(base), view, extents, steps, starts, sizes, d)
 
 
 @builtin
