@@ -242,6 +242,7 @@ def work(args: argparse.Namespace) -> None:
         if time.time() > args.until:
             print(json.dumps({"case": name, "left_out": "no time"}), flush=True)
             continue
+        print(json.dumps({"case": name, "failed": "its process crashed or was ended"}), flush=True)
         start = time.perf_counter()
         found: dict[str, Any] = {"case": name}
         try:
@@ -345,7 +346,7 @@ def process(
     words = [f"--{name}={value}" for name, value in given.items()]
     words += [f"--only={args.only}", *(f"--set={setting}" for setting in args.set)]
     words += [f"--mode={args.mode}"] * bool(args.mode) + ["--dynamic"] * args.dynamic
-    command = [sys.executable, *run, "-m", "benchmarks.inductor", *words]
+    command = [sys.executable, "-X", "faulthandler", *run, "-m", "benchmarks.inductor", *words]
     told = (own / f"stderr-{len(list(own.glob('stderr-*')))}").open("w")
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=told, text=True, env=env, cwd=here
@@ -353,7 +354,7 @@ def process(
 
 
 def gather(processes: Sequence[subprocess.Popen[str]], until: float) -> dict[str, dict[str, Any]]:
-    """What each case's line said; processes that take too long are ended."""
+    """What each case's last line said; processes that take too long are ended."""
     found: dict[str, dict[str, Any]] = {}
     for one in processes:
         try:
