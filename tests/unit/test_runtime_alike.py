@@ -283,6 +283,20 @@ def test_fake_tensors_are_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(gpu.driver.launches) == 3
 
 
+def test_arrays_without_elements_are_at_address_0(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in (_PROBES, KEYS):
+        monkeypatch.setitem(table, Fake, probe_torch)
+    out = Fake(0, dtype="torch.float32", shape=(0,), _strides=(1,), _storage=Storage(0, 0))
+    kernel = wl.jit(scale_kernel)
+    for place in (1, 3, 5, 7):
+        kernel[(3,)](at(place), out, 1000, 2.0, BLOCK=128)
+        assert gpu.driver.launches[-1][-1][1] == 0
+        monkeypatch.setattr(type(kernel), "bind", None)  # nor is it bound again
+    assert len(gpu.driver.launches) == 4
+
+
 def test_tensors_without_a_storage_are_launched_all_the_same(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,17 @@ def test_fake_tensors_are_refused_by_either_road(
         launch(tensor(3 << 20), tensor(5 << 20), 1000, 2.0)
 
 
+def test_arrays_without_elements_are_at_address_0(
+    gpu: Gpu, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_PROBES, Fake, probe_torch)
+    out = Fake(0, dtype="torch.float32", shape=(0,), _strides=(1,), _storage=Storage(0, 0))
+    for n in range(3):
+        launch(tensor(3 << 20), out, 1000, 2.0)
+        assert len(gpu.driver.launches) == n + 2 and gpu.driver.launches[-1][-1][1] == 0
+        only_known(monkeypatch)
+
+
 def test_a_launch_during_a_launch_has_parameters_of_its_own(
     gpu: Gpu, launcher: FixedLauncher
 ) -> None:

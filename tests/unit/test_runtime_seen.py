@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -55,6 +56,9 @@ class Tensor:
 
     def is_neg(self) -> bool:
         return self._is_neg
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
 
     def untyped_storage(self) -> Storage:
         return self._storage or Storage(self._pointer, 1 << 12)

@@ -182,7 +182,7 @@ def usual(
                 if probe is None:
                     return None
                 item = probe(value)
-                if item[5] or not item[1]:  # of the other sign, or without memory
+                if item[5] or not (item[1] or 0 in item[2]):  # of the other sign, or without memory
                     return None
                 classes.append((item[0], item[1] & 15, item[4]))
                 items.append(item)
