@@ -1,7 +1,7 @@
 """Which variant of a kernel a launch runs: the one place that decides it.
 
 The first variant is compiled for what launches usually have.  `RULES` lists in order what a launch may have
-instead, and what that changes of the request; a rule asks the variant that the rules before it led to.
+instead, and what that changes of the request; the variant that this leads to is asked again by the others.
 A variant that depends on the grid is compiled for each kind of it (`Launch.waves`, `Launch.axes`).
 """
 
@@ -171,6 +171,7 @@ class Rule:
 
 
 OVERLAP = Rule(_overlap, lambda _: for_overlap)
+SPLIT = Rule(_splits_k, for_split_k)
 RULES = (
     Rule(_are_two, lambda _: for_one_array(())),
     Rule(_is_short, lambda _: for_short),
@@ -179,7 +180,7 @@ RULES = (
     Rule(_one_array, for_one_array),
     OVERLAP,
     Rule(_is_empty, lambda _: for_empty),
-    Rule(_splits_k, for_split_k),
+    SPLIT,  # last: where a stream is captured, the variant before it runs
 )
 
 
@@ -192,13 +193,25 @@ def variants_for(
 
     kernel_of: the kernel with these changes.  tell: gets what each rule has found, before its change."""
     found: list[tuple[Changes, K]] = [((), kernel_of(()))]
-    for rule in RULES:
+    left = list(RULES)
+    while met := _broken(left, found[-1][1], arguments):
+        rule, reason = met
         changes, kernel = found[-1]
-        if reason := rule.breaks(kernel, arguments):
-            tell(rule, kernel, reason)
-            changes = (*changes, rule.change(reason))
-            found.append((changes, kernel_of(changes)))
+        tell(rule, kernel, reason)
+        left.remove(rule)
+        if rule is not SPLIT and SPLIT not in left:  # what it led to breaks another: first that one
+            changes, left = changes[:-1], [*left, SPLIT]
+        changes = (*changes, rule.change(reason))
+        found.append((changes, kernel_of(changes)))
     return found
+
+
+def _broken(rules: Sequence[Rule], kernel: Kernel, arguments: Arguments) -> tuple[Rule, Any] | None:
+    """The first rule of which a launch gives a kernel something else, and how."""
+    for rule in rules:
+        if reason := rule.breaks(kernel, arguments):
+            return rule, reason
+    return None
 
 
 def captured_of(found: Sequence[tuple[Changes, K]]) -> K | None:
