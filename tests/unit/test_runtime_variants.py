@@ -48,7 +48,7 @@ ALIKE = Arguments((4096, 4096, -1), lambda i: Bytes(4096, 8192, ()) if i < 2 els
 
 
 def led_to(kernels: dict[Changes, Kernel]) -> list[Changes]:
-    return [changes for changes, _ in variants_for(kernels.__getitem__, ALIKE, lambda *_: None)]  # type: ignore[type-var]
+    return [changes for changes, _ in variants_for(kernels.__getitem__, ALIKE, lambda *_: None)]
 
 
 def test_a_variant_that_takes_more_for_granted_is_asked_again() -> None:
@@ -74,7 +74,7 @@ def test_a_split_comes_behind_what_it_breaks() -> None:
         (for_overlap,): Kernel(split=LAST_WAVE),
         (for_overlap, split): Kernel(),
     }
-    found = variants_for(kernels.__getitem__, ALIKE, lambda *_: None)  # type: ignore[type-var]
+    found = variants_for(kernels.__getitem__, ALIKE, lambda *_: None)
     assert [changes for changes, _ in found] == list(kernels)
     assert captured_of(found) is kernels[for_overlap,]
 
