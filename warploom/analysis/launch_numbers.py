@@ -9,7 +9,7 @@ from warploom.analysis.facts import Facts
 from warploom.analysis.structure import Structure
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Op, Value
-from warploom.ir.launch_numbers import Expressions, Number, plus, quotient
+from warploom.ir.host_expressions import Expressions, Number, plus, quotient
 from warploom.ir.ops import arith, control
 from warploom.ir.types import Scalar
 

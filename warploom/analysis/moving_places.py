@@ -32,7 +32,7 @@ from warploom.analysis.launch_numbers import UNBOUNDED, LaunchNumbers
 from warploom.analysis.structure import Structure
 from warploom.ir.analysis import backward_slice, closure, converted, passed_on
 from warploom.ir.core import Op, Value
-from warploom.ir.launch_numbers import Number, plus, times
+from warploom.ir.host_expressions import Number, plus, times
 from warploom.ir.nested_axes import first_meeting
 from warploom.ir.ops import arith, control, tile
 

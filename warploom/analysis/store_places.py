@@ -21,7 +21,7 @@ from warploom.analysis.structure import Structure
 from warploom.analysis.tile_slopes import TileSlopes
 from warploom.ir.analysis import backward_slice, converted, sources
 from warploom.ir.core import Op, Value
-from warploom.ir.launch_numbers import expr, least
+from warploom.ir.host_expressions import expr, least
 from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import shape_of
 

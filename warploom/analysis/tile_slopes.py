@@ -12,7 +12,7 @@ from warploom.analysis.launch_numbers import LaunchNumbers
 from warploom.analysis.structure import Structure
 from warploom.ir.analysis import converted, moved
 from warploom.ir.core import Value
-from warploom.ir.launch_numbers import Number, least, plus, times
+from warploom.ir.host_expressions import Number, least, plus, times
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import Tile, dtype_of
 

@@ -38,8 +38,8 @@ from warploom.codegen.text import Text, all_of, is_used
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.engines import copies_boxes
+from warploom.ir.host_expressions import Expr, Expressions
 from warploom.ir.in_flight import finished_operands
-from warploom.ir.launch_numbers import Expr, Expressions
 from warploom.ir.ops import arith, control
 from warploom.ir.types import Pointer, Scalar, Tile, Units, elem_of, i32, i64
 from warploom.layout import Layout

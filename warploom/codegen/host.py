@@ -1,5 +1,5 @@
 """What the host computes at launch: tensor maps and dividers, from launch arguments by tiny programs
-(ir/launch_numbers.py).  `python_text` is an expression as Python."""
+(ir/host_expressions.py).  `python_text` is an expression as Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
-from warploom.ir.launch_numbers import Expr, Expressions
+from warploom.ir.host_expressions import Expr, Expressions
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import TensorMap
 

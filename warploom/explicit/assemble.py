@@ -22,7 +22,7 @@ from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
 from warploom.ir.capabilities import refuse_missing
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
-from warploom.ir.launch_numbers import Expressions
+from warploom.ir.host_expressions import Expressions
 from warploom.ir.ops import arith, cluster, control, smem, task
 from warploom.ir.rewrite import without
 from warploom.ir.types import InFlight, Tile, dtype_of

@@ -14,7 +14,7 @@ from warploom.compile import Lowered
 from warploom.frontend.signature import DescriptorType
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Fact, Func, Type, walk
-from warploom.ir.launch_numbers import Expressions
+from warploom.ir.host_expressions import Expressions
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import ARGUMENT_DTYPES, Pointer, Scalar
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops

@@ -258,7 +258,10 @@ def _inside(pointer: BlockPointer, axes: tuple[int, ...]) -> tuple[Value, ...]:
 
 
 def _within(
-    shape: tuple[int, ...], extents: tuple[Any, ...], offsets: tuple[Any, ...], axes: tuple[int, ...]
+    shape: tuple[int, ...],
+    extents: tuple[Any, ...],
+    offsets: tuple[Any, ...],
+    axes: tuple[int, ...],
 ) -> Operand:
     emitter = current()
     inside: Operand = True

@@ -26,7 +26,7 @@ from warploom.analysis.access import Accesses
 from warploom.analysis.structure import Demand, structure_of
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Level, Op, Region, Value
-from warploom.ir.launch_numbers import Expr, expr
+from warploom.ir.host_expressions import Expr, expr
 from warploom.ir.ops import control, task
 from warploom.schedule.model import Schedule, forwarded
 from warploom.target import Target
