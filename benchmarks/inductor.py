@@ -10,7 +10,8 @@ beside others is forgotten, and `taken` says which configurations were taken.  R
 mode in float64, drawn numbers with the other compiler's.  `us` of a kernel: the median of the profiler's
 times, with a cold L2 cache, in a CUDA graph, from the end of what ran before it to its end, so that waits
 count alike whether a kernel begins behind it or early, and waits itself.  `graph_us`: a whole call as a CUDA
-graph.  One JSON object is printed; `summary` has the ratios, Triton's time over ours.
+graph.  One JSON object is printed; `summary` has the ratios, Triton's time over ours.  Beside --out lie its
+records (`benchmarks.records`).
 
 --tuner says how both compilers' configurations are timed: by `do_bench` of each, which clears 256 MB before a
 launch, or by Inductor's own benchmarker (`inductor`, what users have unless they set
@@ -43,6 +44,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.inductor_cases import CASES, Case, Maker
+from benchmarks.measure import begun
+from benchmarks.records import Record, write
 
 SHARES = 8  # processes that compile and check at the same time
 ROUNDS = 12  # calls that are profiled
@@ -418,17 +421,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.compiler:
         work(args)
         return 0
-    begun = time.time()
+    report, run_name = begun("us")
+    start = time.time()
     with tempfile.TemporaryDirectory() as name:
-        found = both(args, Path(name), begun)
+        found = both(args, Path(name), start)
         paths = sorted(Path(name).rglob("stderr-*"))
         found["stderr"] = {str(p.relative_to(name)): p.read_text()[-3000:] for p in paths}
-    seconds = round(time.time() - begun, 1)
+    seconds = round(time.time() - start, 1)
     text = json.dumps({"summary": summary(found), "seconds": seconds, **found}, indent=1)
     if args.out:
         args.out.write_text(text)
+    if not args.untimed and args.out:
+        report.records += records(found, run_name)
+        write(args.out.with_suffix(".records.jsonl"), report)
     print(text)
     return 0
+
+
+def records(found: dict[str, Any], run: str) -> Iterator[Record]:
+    """Of each case the microseconds of the kernels that both compilers have; and which of ours is slowest
+    beside the other one's."""
+    for case, told in found["warploom"].items():
+        mine, peer = (
+            each.get("timed", {}).get("kernels", {})
+            for each in (told, found["triton"].get(case, {}))
+        )
+        both = [k for k in mine if k in peer and mine[k][0] > 0]
+        if not both:
+            continue
+        ratio, kernel = min((peer[k][0] / mine[k][0], k) for k in both)
+        config = f"{len(both)} kernels; least {ratio:.2f}, {kernel}"
+        error = "" if told.get("right") else "wrong"
+        for name, times in (("warploom", mine), ("Triton", peer)):
+            total = sum(times[k][0] * times[k][1] for k in both)
+            ours = {"config": config, "error": error} if name == "warploom" else {}
+            yield Record(f"torch.compile {case}", name, run, [round(total, 2)], **ours)
 
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:
