@@ -307,14 +307,18 @@ def test_no_more_warps_than_move_whole_vectors(elements: int, asked: int, taken:
     assert bool(taken < asked) == any(f"{taken} warps" == r.decision for r in schedule.reasons)
 
 
-@pytest.mark.parametrize(("function", "warps"), [("lgamma", 8), ("exp", 4)])
-def test_long_code_is_not_doubled(function: str, warps: int) -> None:
-    """Nine functions of many instructions are more than is at hand, for four elements a thread."""
+@pytest.mark.parametrize(
+    ("function", "times", "warps"), [("erf", 9, 8), ("erf", 4, 4), ("exp", 9, 4), ("y0", 1, 8)]
+)
+def test_long_code_is_not_doubled(function: str, times: int, warps: int) -> None:
+    """Nine functions of many instructions, or one of very many, are more than is at hand, for four elements
+    a thread."""
     steps = "".join(
-        f"  %f{i} = {function}(%{f'f{i - 1}' if i else 't'}) : tile<512xf32>\n" for i in range(9)
+        f"  %f{i} = {function}(%{f'f{i - 1}' if i else 't'}) : tile<512xf32>\n"
+        for i in range(times)
     )
     text = ADDITION.replace("128", "512").replace("  %ups", steps + "  %ups")
-    func = road.tile(text.replace("add(%t,", "add(%f8,"))
+    func = road.tile(text.replace("add(%t,", f"add(%f{times - 1},"))
     assert choose(func, Knobs(num_warps=8), SM_90A).tasks[0].warps == warps
 
 

@@ -33,7 +33,9 @@ _LEAST_WARPS = 2
 # Instructions of a thread that a multiprocessor has at hand: 32 KB of 16 bytes each.  Twice as many elements
 # a thread are twice the code: special functions of 512 elements have 1857 by eight warps, 3543 by four.
 _AT_HAND = 2048
-_FUNCTION = 64  # of a function that no instruction computes: 15 to 210
+_FUNCTION = 64  # of a function that no instruction computes: 15 to 210, where it is none of these
+_LONG = {arith.lgamma: 432, arith.tgamma: 328, arith.j0: 360, arith.j1: 360, arith.y0: 840}
+_LONG |= {arith.y1: 984, arith.jn: 984, arith.yn: 984}
 _INSTRUCTIONS = (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt, arith.rcp)
 _FUNCTIONS = {*arith.SPECIAL, arith.pow_, arith.atan2, *arith.BESSEL} - {*_INSTRUCTIONS}
 
@@ -75,7 +77,7 @@ def _code(context: Context, warps: int) -> int:
     """About how many instructions a thread has, where so many warps compute the program's tiles."""
     threads = warps * context.target.warp_size
     return sum(
-        -(-v.type.size // threads) * (_FUNCTION if _is_function(o) else 1)
+        -(-v.type.size // threads) * (_LONG.get(o.kind, _FUNCTION) if _is_function(o) else 1)
         for o in context.ops
         for v in o.results
         if isinstance(v.type, Tile)
