@@ -222,16 +222,12 @@ def _pad(box: Value, pointer: BlockPointer, padding: Any, checked: tuple[int, ..
 def _may_leave(pointer: BlockPointer, checked: tuple[int, ...]) -> bool:
     """Whether the block may leave the parent's shape along an axis that is not checked: what lies there is
     read and written then, as in Triton, and boxes would leave it out."""
-    for a, size in enumerate(pointer.block_shape):
-        at, extent = pointer.offsets[a], pointer.shape[a]
-        within = (
-            isinstance(at, Const)
-            and isinstance(extent, Const)
-            and 0 <= known(at) <= known(extent) - size
-        )
-        if a not in checked and not within:
-            return True
-    return False
+    placed = zip(pointer.offsets, pointer.shape, pointer.block_shape, strict=True)
+    return any(
+        not (isinstance(at, Const) and isinstance(n, Const) and 0 <= known(at) <= known(n) - size)
+        for a, (at, n, size) in enumerate(placed)
+        if a not in checked
+    )
 
 
 def _places(pointer: BlockPointer) -> Value:
