@@ -238,3 +238,39 @@ def test_headroom_for_tasks_that_there_are() -> None:
     assert not for_transposes.gives_nothing((*given, transposing))
     assert not Headroom(producer=32, consumer=72).gives_nothing(fixed)
     assert not Headroom(few_registers=True).gives_nothing(fixed)
+
+
+@wl.jit
+def gathered_product(
+    x, w, out, signs, N, scale, width, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """A 3 x 3 convolution, channels last: a producer gathers rows of x from nine places each, masked."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    column, row, image = m % width, m // width % 64, m // width // 64
+    n = tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for step in range(9):
+        h, v = row + step // 3 - 1, column + step % 3 - 1
+        k = tl.arange(0, BK)
+        inside = (image < N) & (h >= 0) & (h < 64) & (v >= 0) & (v < width)
+        places = image * 4096 * width + h * 64 * width + v * 64
+        a = tl.load(x + places[:, None] + k[None, :], inside[:, None] & (k < 64)[None, :], 0.0)
+        b = tl.load(w + n[None, :] * 576 + k[:, None] + step // 3 * 192 + step % 3 * 64)
+        acc += tl.dot(a, b)
+    at = m[:, None] * 128 + n[None, :]
+    y = tl.minimum(tl.maximum(acc, 0), 6) * scale
+    mask = (image < N)[:, None] & (row < 64)[:, None] & (n < 128)[None, :]
+    tl.store(out + at, y, mask)
+    tl.store(signs + at, y <= 0, mask)
+
+
+def test_a_producer_that_spills_a_little_gets_more_registers() -> None:
+    meta = {"BM": 256, "BN": 128, "BK": 64}
+    made: CompiledKernel = gathered_product.compile(
+        ["*bf16:16", "*bf16:16", "*bf16:16", "*i1:16", "i32", "fp32", "i32"],
+        meta,
+        num_warps=8,
+        num_stages=2,
+    )
+    assert any(t.registers for t in made.lowered.schedule.tasks)
+    assert made.resources.spill_bytes == 0

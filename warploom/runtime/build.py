@@ -95,9 +95,12 @@ class Built:
         )
 
     def is_good_enough(self) -> bool:
-        """Are its spills so few that no other schedule is worth the time?"""
+        """Are its spills so few that no other schedule is worth the time?  Where tasks have registers of
+        their own a few more for one of them mend few spills."""
         advised, spilled = self.badness
-        return not advised and are_few(spilled, nvrtc.statements(self.source))
+        shared = all(t.registers is None for t in self.lowered.schedule.tasks)
+        few = are_few(spilled, nvrtc.statements(self.source)) if shared else not spilled
+        return not advised and few
 
     def is_better(self, other: Built) -> bool:
         """Is it to be kept rather than `other`?  Few spills are, with twice as many programs side by side."""
