@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warploom as wl
+import warploom.language as tl
 from tests.unit.test_runtime_jit import OUT, GpuArray, X, gpu, scale_kernel
 from tests.unit.test_runtime_jit import Gpu as Gpu
 from tests.unit.test_runtime_seen import Storage, Tensor
@@ -258,6 +259,33 @@ def test_arrays_without_elements_are_at_address_0(
         launch(tensor(3 << 20), out, 1000, 2.0)
         assert len(gpu.driver.launches) == n + 2 and gpu.driver.launches[-1][-1][1] == 0
         only_known(monkeypatch)
+
+
+def doubled(x: Any, out: Any, BLOCK: tl.constexpr) -> None:
+    out.store([tl.program_id(0) * BLOCK, 0], x.load([tl.program_id(0) * BLOCK, 0]) * 2)
+
+
+@pytest.mark.parametrize("road", ["kernel[grid]", "run"])
+def test_descriptors_are_bound_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, road: str) -> None:
+    """New ones of the same memory are the same."""
+    for table in (_PROBES, KEYS):
+        monkeypatch.setitem(table, Tensor, probe_torch)
+
+    def both() -> list[Any]:
+        bases = (tensor(at << 20, shape=(64, 64), _strides=(64, 1)) for at in (3, 5))
+        return [wl.TensorDescriptor(b, [64, 64], [64, 1], [32, 64]) for b in bases]
+
+    made = wl.jit(doubled)[(2,)](*both(), BLOCK=32)
+    assert made is not None
+    launcher = FixedLauncher(made)
+    run = launcher.runner(Jit())
+    for _ in range(3):
+        if road == "run":
+            run(2, 1, 1, 0, None, None, None, None, None, *both(), 32)
+        else:
+            launcher((2,), 0, both())
+        only_known(monkeypatch)
+    assert len(gpu.driver.launches) == 4
 
 
 def test_a_launch_during_a_launch_has_parameters_of_its_own(

@@ -138,6 +138,8 @@ class FixedLauncher:
         self._integers = [
             i for i, s in enumerate(specs) if s.kind == "scalar" and s.dtype[0] in "iu"
         ]
+        # Do the functions written here read arguments?
+        self._is_read = bool(self._arrays) and all(s.kind != "descriptor" for s in specs)
         named = [f"a{i}" for i in range(len(specs))]
         self._checked = self._written("", named, True, self._started)
 
@@ -194,7 +196,6 @@ class FixedLauncher:
             tests += [f"not a{i}.is_neg()" for i in arrays if specs[i].dtype in FLOATS_OF_COMPLEX]
         else:
             tests.append("not (AROUND or ENTER or EXIT)")
-        is_read = bool(arrays) and all(s.kind != "descriptor" for s in specs)
         reads = (
             *(f"  pa{i} = a{i}.data_ptr()" for i in arrays),
             *(f"  {line}" for line in ends),
@@ -203,7 +204,7 @@ class FixedLauncher:
         text = (
             f"def run(x, y, z, stream, {head}{', '.join(given)}):",
             " try:",
-            *(reads if is_read else ["  start = None"]),
+            *(reads if self._is_read else ["  start = None"]),
             " except UNREAD: start = None",
             f" if start is None: return unread((x, y, z), stream, ({''.join(f'{a}, ' for a in given)}))",
             f" start({', '.join(['x', 'y', 'z', 'stream', *values])})",
@@ -257,7 +258,7 @@ class FixedLauncher:
     ) -> bool:
         """Lets launches like this one be found; false where what is read doesn't decide of them."""
         arrays = [args[i] for i in self._arrays]
-        if any(probe_of(type(x), x) is not probe_torch for x in arrays):
+        if not self._is_read or any(probe_of(type(x), x) is not probe_torch for x in arrays):
             return False
         if not set(accepted.disjoint) <= set(self.kernel.plan.disjoint):
             return False
