@@ -439,7 +439,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def records(found: dict[str, Any], run: str) -> Iterator[Record]:
-    """Of each case the microseconds of the kernels that both compilers have, and the least of their ratios."""
+    """Of each case the microseconds of the kernels that both compilers have, and the least ratio."""
     for case, told in found["warploom"].items():
         mine, peer = (
             each.get("timed", {}).get("kernels", {})
