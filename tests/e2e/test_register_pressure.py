@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +18,9 @@ from warploom.ir.core import Func
 from warploom.ir.ops import control, smem, tile
 from warploom.ir.types import shape_of
 from warploom.passes.placed.register_pressure import Pressure, limit_of
+from warploom.runtime import build
 from warploom.runtime.compiled import CompiledKernel, compile_request
+from warploom.runtime.nvrtc import Build
 from warploom.schedule.resources import Headroom
 from warploom.target import SM_90A
 
@@ -85,6 +88,25 @@ def test_tasks_that_hold_too_much_load_slots_anew_and_are_ordered() -> None:
     kinds = [o.kind for o in main.ops]
     last = max(i for i, k in enumerate(kinds) if k is control.for_)
     assert kinds.index(tile.load_box) > last  # what is read after the loop alone
+
+
+def test_of_a_long_text_what_holds_less_is_built_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """NVRTC takes seconds for one: that of the usual schedule, estimated to spill, would be for nothing."""
+    request, seen = equal(2).request.with_headroom(Headroom()), list[str]()
+
+    def compile_text(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:
+        seen.append(source)
+        return Build(plan.name, b"cubin", "", 255, 0, 0, 0, 1, (), 1.0, "none", "")
+
+    monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "compile_text", compile_text)
+    assert not compile_request(request).schedule.few_registers
+    monkeypatch.setattr(build, "LONG", 100)
+    monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path / "other"))
+    compiled = compile_request(request)
+    assert compiled.schedule.few_registers and compiled.cuda == seen[-1] and len(seen) == 2
 
 
 def test_it_is_proved() -> None:

@@ -41,7 +41,7 @@ LIGHT_SPILLS = 256
 LONG = 2000
 PER_SPILL = 150
 # Of a thread's registers what tiles are estimated to take where the first build already holds less: of
-# kernels that are less far over the limit some don't spill.
+# kernels that are less far over it some don't spill; those of twice LONG statements aren't asked about.
 FAR_OVER = 1.4
 # Threads of a multiprocessor beyond which registers serve better where loops only load and add: sums of
 # columns with 48 a thread wait for each load in turn, with 80 they have all on their way
@@ -192,7 +192,7 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
             lowered = attempt.lower_again(first, is_new) if first else attempt.lower()
             if lowered is None:
                 continue
-            if first is None and headrooms and _is_far_over(lowered, request.machine()):
+            if first is None and headrooms and _would_spill(attempt, lowered):
                 first = lowered  # it would spill: the next holds less
                 tried.append(_applied(lowered.schedule))
                 continue
@@ -221,14 +221,18 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
     return best, search
 
 
-def _is_far_over(lowered: Lowered, target: Target) -> bool:
-    """Do a task's tiles take so many more registers than a thread has that ptxas need not be asked?"""
+def _would_spill(request: Request, lowered: Lowered) -> bool:
+    """Do the tiles of a task with dots take so many more registers than a thread has that ptxas need not be
+    asked?  Of a text for which it takes seconds: any more."""
     from warploom.ir.ops import task, tile
     from warploom.passes.placed.register_pressure import Pressure, limit_of
 
-    most = FAR_OVER * limit_of(target)
     regions = (r for o in task.phases(lowered.placed) for r in o.regions)
-    return any(r.by_kind.get(tile.dot) and Pressure(r).peak(r) > most for r in regions)
+    held = max((Pressure(r).peak(r) for r in regions if r.by_kind.get(tile.dot)), default=0)
+    over = held / limit_of(request.machine())
+    if 1 < over <= FAR_OVER:
+        return nvrtc.statements(_text(request, lowered).source) >= 2 * LONG
+    return over > 1
 
 
 def _held(lowered: Lowered) -> int:
