@@ -24,10 +24,12 @@ from warploom.errors import CompileError, Loc
 from warploom.frontend.operators import BIT_ARITHMETIC, COMPARISONS, KINDS, PYTHON
 from warploom.frontend.promotion import (
     Number,
+    holds,
     in_range,
     is_unsigned,
     literal_dtype,
     promote,
+    rounded,
     width,
     wrap,
 )
@@ -48,6 +50,7 @@ from warploom.ir.types import (
     f8e5b16,
     f32,
     i1,
+    i8,
     i32,
     i64,
     shape_of,
@@ -63,10 +66,14 @@ Tensor = Any  # what kernels compute with, as type checkers of users' code see i
 
 @dataclass(frozen=True)
 class Const:
-    """A number that is known while compiling and has a dtype of its own."""
+    """A number that is known while compiling and has a dtype of its own, which holds it."""
 
     value: Number
     dtype: DType
+
+    def __post_init__(self) -> None:
+        if self.dtype.is_float:
+            object.__setattr__(self, "value", rounded(self.value, self.dtype))
 
 
 def describe(x: object) -> str:
@@ -219,12 +226,24 @@ class Emitter:
         """A part of a variable as an IR value of any type (views as well)."""
         return leaf if isinstance(leaf, Value) else self.value(leaf)
 
+    def strong(self, x: Operand) -> Operand:
+        """x with a dtype of its own, whatever it meets: as Triton takes what is compared, stored and
+        handed to most functions."""
+        return Const(x, self.number(x)) if is_literal(x) else x
+
     def cast(self, x: Operand, dtype: DType) -> Value:
         """x converted to dtype (no op where it has it already)."""
         d = self.number(x)
         if not isinstance(x, Value):
             return self.const(known(x), dtype)
         return x if d == dtype else self.emit(arith.cast, x, dtype=dtype)
+
+    def stored(self, x: Operand, dtype: DType) -> Value:
+        """x as memory keeps it.  A truth value is a byte there, true where that is not 0."""
+        x = self.strong(x)
+        if dtype is i1 and self.number(x) is not i1:
+            x = self.cast(x, i8)
+        return self.cast(x, dtype)
 
     # -- shapes
 
@@ -280,9 +299,9 @@ class Emitter:
         """The dtype of x op y.  A literal that it can't hold is refused, or compared in its own dtype."""
         d = promote(self.number(x), is_literal(x), self.number(y), is_literal(y), division)
         for v in (x, y):
+            if comparison and is_literal(v) and not holds(d, v):
+                return promote(self.number(x), False, self.number(y), False)
             if is_literal(v) and d.is_int and not in_range(int(v), d):
-                if comparison:
-                    return promote(self.number(x), False, self.number(y), False)
                 refuse(
                     "int-range",
                     f"{v} does not fit into {d}",
@@ -300,6 +319,8 @@ class Emitter:
             x, y = self._address(x, y), self._address(y, x)
         division = symbol in ("/", "//", "%")
         d = self.promoted(x, y, division, symbol in COMPARISONS)
+        if symbol in COMPARISONS and is_literal(x) != is_literal(y):
+            x, y = self.strong(x), self.strong(y)
         if symbol == "//" and d.is_float:
             refuse(
                 "float-floordiv",
@@ -322,7 +343,8 @@ class Emitter:
                 return Const(wrap(folded, d), d)
         if symbol in COMPARISONS and _is_known(x) and _is_known(y):
             return Const(bool(PYTHON[symbol](known(x), known(y))), i1)
-        if symbol == ">>" and is_unsigned(d) and not is_unsigned(self.number(x)):
+        signs = is_unsigned(d) and not (is_literal(x) or is_unsigned(self.number(x)))
+        if symbol == ">>" and signs:
             signed = DTYPES[f"i{d.bits}"]  # the left operand says whether its sign is shifted in
             return self.cast(self.emit(arith.shr, *self._alike(signed, x, y)), d)
         kind = BIT_ARITHMETIC[symbol] if d is i1 and symbol in BIT_ARITHMETIC else KINDS[symbol]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from warploom.frontend.refuse import refuse
 from warploom.ir.types import DType, bf16, f16, f32, f64, i1, i32, i64, u32, u64
 
@@ -40,6 +42,20 @@ def wrap(x: int, d: DType) -> int:
     """The integer that `d` keeps of x."""
     x %= 2 ** width(d)
     return x if is_unsigned(d) or x < 2 ** (d.bits - 1) else x - 2**d.bits
+
+
+def rounded(x: Number, d: DType) -> float:
+    """What a floating dtype keeps of x."""
+    with np.errstate(over="ignore"):
+        return float(d.numpy.type(x))
+
+
+def holds(d: DType, x: Number) -> bool:
+    """Is a literal compared in d as it would be in its own dtype?"""
+    if d.is_int:
+        return in_range(int(x), d)
+    own = rounded(x, literal_dtype(x)) if isinstance(x, float) else 0.0
+    return own != own or rounded(own, d) == own
 
 
 def _kind(d: DType) -> int:

@@ -590,4 +590,4 @@ def typed(emitter: Emitter, x: Any) -> Any:
     """What a variable holds of an assigned value: a literal becomes a number of its own dtype."""
     if isinstance(x, tuple):
         return tuple_like(x, (typed(emitter, v) for v in x))
-    return Const(x, emitter.number(x)) if is_literal(x) else x
+    return emitter.strong(x)

@@ -33,7 +33,7 @@ def combined(
         refuse("atomic-dtype", f"{name} of {d}", "use an integer pointer")
     shape = emitter.shape(pointer)
     value, *rest = (
-        fitted(emitter.cast(x, d), shape, "store-shape", "the value")
+        fitted(emitter.stored(x, d), shape, "store-shape", "the value")
         for x in (val, compared)
         if x is not None
     )
@@ -118,7 +118,7 @@ def atomic_poll(
     500 ns; each element is read at least once."""
     one_of("atomic-order", "sem", sem, None, "acquire", "relaxed")
     emitter = current()
-    expected = emitter.cast(expected_value, pointer_of(pointer, "atomic_poll"))
+    expected = emitter.stored(expected_value, pointer_of(pointer, "atomic_poll"))
     shape = emitter.shape(pointer)
     wanted = fitted(expected, shape, "store-shape", "the expected value")
     tries = None if timeout_ns is None else emitter.cast(calc("//", timeout_ns, TRY_NS), i64)
@@ -151,10 +151,10 @@ def atomic_cas(
 ) -> Tensor:
     """Replaces what the pointers point at by val where it equals cmp; gives the old values.  Elements of 16,
     32 or 64 bits; floats are compared by their bits.  sem, scope: as of the other atomics."""
-    emitter, d = current(), pointer_of(pointer, "atomic_cas")
+    d = pointer_of(pointer, "atomic_cas")
     if not d.is_float or d.bits not in _BITS:
         return combined("cas", pointer, val, None, cmp, sem, scope, True)
     bits = _BITS[d.bits]
-    new, compared = (to(emitter.cast(x, d), bits, bitcast=True) for x in (val, cmp))
+    new, compared = (to(current().stored(x, d), bits, bitcast=True) for x in (val, cmp))
     old = combined("cas", int_to_ptr(pointer, bits), new, None, compared, sem, scope, True)
     return to(old, d, bitcast=True)

@@ -257,7 +257,8 @@ def _extreme_with_index(
     best = reduced(x, a, True, fn)
     index = places_along(shape, a)
     is_best = emitter.binary("==", x, best)
-    other, first = (shape[a], "min") if static_bool(left, "tie_break_left") else (-1, "max")
+    # Among NaNs alone nothing is best; what is found is a place of the tile even so.
+    other, first = (shape[a] - 1, "min") if static_bool(left, "tie_break_left") else (0, "max")
     found = reduced(emitter.select(is_best, index, other), a, keep_dims, first)
     return (best if static_bool(keep_dims, "keep_dims") else reduced(x, a, False, fn)), found
 

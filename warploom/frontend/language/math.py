@@ -196,9 +196,7 @@ def cast_(
 def _narrow(x: Operand) -> Operand:
     """Constants made strong, bf16 widened: what Triton does before minimum, maximum and clamp."""
     emitter = current()
-    if is_literal(x):
-        return Const(x, emitter.number(x))
-    return emitter.cast(x, f32) if emitter.number(x) == bf16 else x
+    return emitter.cast(x, f32) if emitter.number(x) == bf16 else emitter.strong(x)
 
 
 @builtin
@@ -269,9 +267,14 @@ def to_tensor(x: Operand) -> Tensor:
 
 @builtin
 def fma(x: Operand, y: Operand, z: Operand) -> Tensor:
-    """x·y + z; of floats one fused operation on the GPU unless enable_fp_fusion=False."""
+    """x·y + z, in the dtype that all three have in common; of floats one fused operation on the GPU unless
+    enable_fp_fusion=False."""
     emitter = current()
-    return emitter.binary("+", emitter.binary("*", x, y), z)
+    x, y, z = (emitter.strong(v) for v in (x, y, z))
+    d = emitter.promoted(Const(0, emitter.promoted(x, y)), z)
+    wide = f32 if d.is_float and d.bits < 32 else d  # which holds products of narrow floats exactly
+    x, y, z = (emitter.cast(v, wide) for v in (x, y, z))
+    return emitter.cast(emitter.binary("+", emitter.binary("*", x, y), z), d)
 
 
 @builtin
@@ -283,8 +286,12 @@ def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False, approx: bool = Fal
         refuse(
             "math-dtype", f"fdiv of {describe(x)} and {describe(y)}", "fdiv divides floats; use /"
         )
-    made = _exact(x, y) if ieee_rounding else emitter.binary("/", x, y)
-    return emitter.cast(made, emitter.promoted(x, y))
+    d = emitter.promoted(x, y)
+    if not ieee_rounding:
+        return emitter.cast(emitter.binary("/", x, y), d)
+    if d.bits < 32:  # f32 has so many more bits that rounding twice is rounding once
+        x, y = emitter.cast(x, f32), emitter.cast(y, f32)
+    return emitter.cast(_exact(x, y), d)
 
 
 def _operation(symbol: str, name: str) -> Callable[..., Tensor]:
@@ -305,7 +312,7 @@ def div_rn(x: Operand, y: Operand) -> Tensor:
 
 def _exact(x: Operand, y: Operand) -> Tensor:
     emitter = current()
-    return emitter.emit(arith.div_rn, *emitter.unify(x, y))
+    return emitter.emit(arith.div_rn, *emitter.unify(emitter.strong(x), emitter.strong(y)))
 
 
 @builtin

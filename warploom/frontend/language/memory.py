@@ -124,7 +124,7 @@ def load(
     if other is not None:
         if mask is None:
             refuse("other-without-mask", "load's other has no mask to stand in for", "pass mask=")
-        rest.append(fitted(emitter.cast(other, d), shape, "other-shape", "load's other"))
+        rest.append(fitted(emitter.stored(other, d), shape, "other-shape", "load's other"))
     is_volatile = static_bool(volatile, "volatile")
     attrs = {"volatile": True} if is_volatile else _policy(eviction_policy)
     return emitter.emit(tile.load, p, *rest, **attrs)
@@ -150,7 +150,7 @@ def store(
         checked = _checked_axes(boundary_check, pointer)
         policy = _policy(eviction_policy)
         if _may_leave(pointer, checked):
-            what = emitter.cast(value, pointer.dtype)
+            what = emitter.stored(value, pointer.dtype)
             written = fitted(what, pointer.block_shape, "store-shape", "the stored value")
             inside = _inside(pointer, checked)
             emitter.emit(tile.store, _places(pointer), written, *inside, **policy)
@@ -161,7 +161,7 @@ def store(
     _no_block_options(boundary_check, "")
     d = pointer_of(pointer, "store")
     shape = emitter.shape(pointer)
-    written = fitted(emitter.cast(value, d), shape, "store-shape", "the stored value")
+    written = fitted(emitter.stored(value, d), shape, "store-shape", "the stored value")
     masks = () if mask is None else (mask_for(mask, shape, "store"),)
     emitter.emit(tile.store, emitter.value(pointer), written, *masks, **_policy(eviction_policy))
 
@@ -206,7 +206,7 @@ def _store_box(
     **policy: Any,
 ) -> None:
     emitter = current()
-    written = fitted(emitter.cast(value, dtype), shape, "store-shape", "the stored value")
+    written = fitted(emitter.stored(value, dtype), shape, "store-shape", "the stored value")
     at = tuple(emitter.cast(o, i32) for o in offsets)
     emitter.emit(tile.store_box, view, written, *at, **policy)
 
