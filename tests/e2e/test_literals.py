@@ -77,6 +77,25 @@ def places(x_ptr, out_ptr, LEFT: tl.constexpr, N: tl.constexpr):  # type: ignore
     tl.store(out_ptr + 1, tl.argmin(x, 0, tie_break_left=LEFT))
 
 
+@wl.jit
+def two():  # type: ignore[no-untyped-def]
+    return 2
+
+
+@wl.jit
+def two_and_half():  # type: ignore[no-untyped-def]
+    return 2, 0.5
+
+
+@wl.jit
+def by_returned(x_ptr, out_ptr, C: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    places = tl.reshape(i, (two(), N // two()))  # known while compiling even so
+    sums = x * two() + two_and_half()[0] * x + x * tl.cdiv(C, 2)
+    tl.store(out_ptr + places, tl.reshape(sums, (2, N // 2)))
+
+
 def both(kernel: Any, *args: Any, out: Any, **meta: Any) -> Any:
     """`out` by the oracle, which the simulator agrees with."""
     start = out.copy()
@@ -133,10 +152,13 @@ def test_a_shifted_literal_has_the_sign_of_the_other(dtype: Any) -> None:
     assert (both(shifted, x, out=np.zeros(N, dtype), C=c) == want).all()
 
 
-def test_fma_is_computed_in_the_common_dtype() -> None:
+def test_fma_is_computed_in_the_dtype_of_all_three() -> None:
     x = np.full(N, 300, np.float16)
     y, z = x.copy(), np.full(N, 0.5, np.float32)
     assert (both(fused, x, y, z, out=np.zeros(N, np.float32)) == 90000.5).all()
+    signed, unsigned, ones = np.full(N, -1, np.int8), np.full(N, 2, np.uint8), np.ones(N, np.int32)
+    found = both(fused, signed, unsigned, ones, out=np.zeros(N, np.int32))
+    assert (found == 255 * 2 + 1).all()  # the first two meet as uint8, the others as int32
     narrow = np.full(N, 100, np.int8)
     assert (both(fused_literals, narrow, out=np.zeros(N, np.int32)) == 301).all()
 
@@ -165,3 +187,9 @@ def test_an_extreme_of_nans_is_somewhere_in_the_tile(left: bool) -> None:
     x = np.full(N, np.nan, np.float32)
     found = both(places, x, out=np.full(2, -7, np.int32), LEFT=left)
     assert ((found >= 0) & (found < N)).all()
+
+
+def test_returned_literals_are_numbers_of_their_own_dtype() -> None:
+    """int8 times a returned 2 is an int32."""
+    x = np.full(N, 100, np.int8)
+    assert (both(by_returned, x, out=np.zeros(N, np.int32), C=4) == 600).all()

@@ -18,7 +18,7 @@ from warploom.frontend.language import math as elementwise
 from warploom.frontend.language.core import FIELDS, Constexpr, Table
 from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
 from warploom.frontend.refuse import advice, did_you_mean
-from warploom.frontend.scope import Binding, Scope, admit, leaves
+from warploom.frontend.scope import Binding, Scope, admit, leaves, tuple_like
 from warploom.frontend.source import Function, Source, call_signature, parameters, plain_signature
 from warploom.frontend.vocabulary import UNSUPPORTED
 from warploom.ir.core import RuleError, Value
@@ -255,7 +255,7 @@ class Calls(ABC):
             if p.constexpr and isinstance(value, Const):
                 value = value.value
             scope[p.name] = Binding(value, here)
-        return self.inside(fn, scope, here).body()
+        return typed(self.emitter, self.inside(fn, scope, here).body())
 
     def inline_nested(
         self, node: ast.Call, fn: NestedFunction, args: list[Any], kwargs: dict[str, Any]
@@ -316,3 +316,11 @@ def _instead_of(name: str, fn: Any) -> str:
     if isinstance(fn, type):
         return f"kernels make no objects of a class: pass what {own} stands for as an argument"
     return "decorate it with @jit, or with tl.constexpr_function if it only computes constexprs"
+
+
+def typed(emitter: Emitter, x: Any) -> Any:
+    """What a variable holds of an assigned value, and a call gives of a returned one: a literal becomes a
+    number of its own dtype."""
+    if isinstance(x, tuple):
+        return tuple_like(x, (typed(emitter, v) for v in x))
+    return emitter.strong(x)

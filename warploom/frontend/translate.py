@@ -20,6 +20,7 @@ from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.frontend import language
 from warploom.frontend.branches import Branches, Outcome
 from warploom.frontend.bytes_of_e4b15 import store_as_bytes
+from warploom.frontend.calls import typed
 from warploom.frontend.coerce import (
     Const,
     Emitter,
@@ -45,7 +46,6 @@ from warploom.frontend.scope import (
     rebuild,
     skeleton,
     summary,
-    tuple_like,
     types_of,
 )
 from warploom.frontend.signature import DescriptorType, expand
@@ -584,10 +584,3 @@ class Statements(Branches):
             names = [v.hint for v in params]
             results = emitter.append(control.while_, init, names, regions=(condition, body))
         self._after(node, carried, before, results)
-
-
-def typed(emitter: Emitter, x: Any) -> Any:
-    """What a variable holds of an assigned value: a literal becomes a number of its own dtype."""
-    if isinstance(x, tuple):
-        return tuple_like(x, (typed(emitter, v) for v in x))
-    return emitter.strong(x)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from warploom.frontend.coerce import (
-    Const,
     Operand,
     Tensor,
     calc,
@@ -267,14 +266,15 @@ def to_tensor(x: Operand) -> Tensor:
 
 @builtin
 def fma(x: Operand, y: Operand, z: Operand) -> Tensor:
-    """x·y + z, in the dtype that all three have in common; of floats one fused operation on the GPU unless
+    """x·y + z: x and y as one dtype, then all three; of floats one fused operation on the GPU unless
     enable_fp_fusion=False."""
     emitter = current()
-    x, y, z = (emitter.strong(v) for v in (x, y, z))
-    d = emitter.promoted(Const(0, emitter.promoted(x, y)), z)
+    a, b = emitter.unify(emitter.strong(x), emitter.strong(y))
+    c = emitter.strong(z)
+    d = emitter.promoted(a, c)
     wide = f32 if d.is_float and d.bits < 32 else d  # which holds products of narrow floats exactly
-    x, y, z = (emitter.cast(v, wide) for v in (x, y, z))
-    return emitter.cast(emitter.binary("+", emitter.binary("*", x, y), z), d)
+    a, b, c = (emitter.cast(emitter.cast(v, d), wide) for v in (a, b, c))
+    return emitter.cast(emitter.binary("+", emitter.binary("*", a, b), c), d)
 
 
 @builtin
@@ -353,9 +353,9 @@ def _upper_half(a: Value, b: Value) -> Value:
 @method
 def cdiv(x: Operand, div: Operand) -> Tensor:
     """The smallest integer not below x / div, for x >= 0 and div > 0."""
-    if is_literal(x) and is_literal(div):
-        return -(-x // div)
     emitter = current()
+    if is_literal(x) and is_literal(div):
+        return emitter.strong(-(-x // div))
     less = div - 1 if is_literal(div) else emitter.binary("-", div, 1)
     return emitter.binary("//", emitter.binary("+", x, less), div)
 
