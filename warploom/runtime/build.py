@@ -96,10 +96,11 @@ class Built:
 
     def is_good_enough(self) -> bool:
         """Are its spills so few that no other schedule is worth the time?  Where tasks have registers of
-        their own a few more for one of them mend few spills."""
+        their own a few more for one of them mend few spills, in a build that takes less than seconds."""
         advised, spilled = self.badness
-        shared = all(t.registers is None for t in self.lowered.schedule.tasks)
-        few = are_few(spilled, nvrtc.statements(self.source)) if shared else not spilled
+        size = nvrtc.statements(self.source)
+        moves = any(t.registers is not None for t in self.lowered.schedule.tasks)
+        few = are_few(spilled, size) if not moves or size >= 2 * LONG else not spilled
         return not advised and few
 
     def is_better(self, other: Built) -> bool:
