@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,25 @@ def test_what_is_stopped_is_compiled_with_fewer_optimizations(
     assert build.problems() == (
         "NVRTC: NVRTC was stopped: compiled with --Ofast-compile=mid instead, so it is slower",
     )
+
+
+def test_a_small_text_that_takes_for_ever_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It runs in a thread; what follows in a process, which can be ended."""
+    over = threading.Event()
+
+    def endless(*_: Any) -> Answer:
+        while not over.is_set():
+            pass
+        return Answer(False, "")
+
+    monkeypatch.setattr(nvrtc, "run", endless)
+    monkeypatch.setattr(nvrtc, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(nvrtc, "SECOND", 300)
+    build = compile_cuda(f"// asked once\n{COPY}", name="copy", target=SM_90A)
+    over.set()
+    assert build.is_stopped and "not done after 0.2 s of processor time" in build.problems()[0]
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(19_999, [30.0, 10.0]), (20_000, [30.0])])

@@ -13,8 +13,10 @@ small one.
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -167,17 +169,49 @@ def _nvrtc() -> Any:  # a module without type information
 def _run(
     source: str, name: str, flags: Sequence[str], want_ptx: bool, seconds: float = CALL_SECONDS
 ) -> Answer:
-    """NVRTC's answer, from a process of its own where the text is large: there a run can be stopped.
+    """NVRTC's answer, from a process of its own where the text is large, or is tried again: there a run can
+    be stopped.
 
     Raises StoppedError, and InternalError where NVRTC itself fails."""
     answer = None
-    if statements(source) >= LARGE:
+    if statements(source) >= LARGE or FAST in flags:
         with suppress(OSError):  # no process can be started: it runs here
             answer = ask(source, name, flags, want_ptx, library_path(), seconds)
-    answer = answer or run(source, name, flags, want_ptx)
+    answer = answer or _watched(source, name, flags, want_ptx, seconds)
     if answer.fault:
         raise InternalError(f"nvrtc: {answer.fault}")
     return answer
+
+
+def _watched(
+    source: str, name: str, flags: Sequence[str], want_ptx: bool, seconds: float
+) -> Answer:
+    """NVRTC's answer, from a thread: ptxas may take for ever over few statements (1,500, of which 63 are
+    wgmmas whose registers don't suffice).  A thread can't be ended: nobody waits for it any longer.
+
+    Raises StoppedError after so many seconds of a processor."""
+    answer: Future[Answer] = Future()
+
+    def work() -> None:
+        try:
+            found = run(source, name, flags, want_ptx)
+            answer.set_result(found._replace(seconds=time.thread_time()))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    thread = threading.Thread(target=work, name=f"NVRTC {name}", daemon=True)
+    start, left = time.perf_counter(), seconds
+    thread.start()
+    clock_of = getattr(time, "pthread_getcpuclockid", None)  # not everywhere
+    while left > 0:
+        thread.join(left)
+        if not thread.is_alive():
+            return answer.result()
+        assert thread.ident is not None
+        with suppress(OSError):  # it has just ended
+            spent = time.clock_gettime(clock_of(thread.ident)) if clock_of else None
+            left = seconds - (time.perf_counter() - start if spent is None else spent)
+    raise StoppedError(f"NVRTC was not done after {seconds:g} s of processor time")
 
 
 _PRAGMA = re.compile(r"#pragma unroll(?: (\d+))?$")
