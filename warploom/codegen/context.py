@@ -255,7 +255,9 @@ class Emitter(Text):
             self.env[kept] = copy.whole
         else:
             name = self.env[kept] = self.name("kept")
-            self.line(f"const {c_type(elem_of(v.type))} {name} = {self.scalar(v)};")
+            kind = c_type(elem_of(v.type))
+            kind = f"{kind} const" if isinstance(t, Pointer) else f"const {kind}"
+            self.line(f"{kind} {name} = {self.scalar(v)};")
         return kept
 
     def _same(self, a: Value, b: Value) -> bool:

@@ -54,7 +54,7 @@ def holds(d: DType, x: Number) -> bool:
     """Is a literal compared in d as it would be in its own dtype?"""
     if d.is_int:
         return in_range(int(x), d)
-    own = rounded(x, literal_dtype(x)) if isinstance(x, float) else 0.0
+    own = rounded(x, literal_dtype(x)) if isinstance(x, float) else float(x)
     return own != own or rounded(own, d) == own
 
 

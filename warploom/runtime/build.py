@@ -216,9 +216,12 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
             best = found
         if found.is_good_enough():
             break
-    if best is None:
-        assert refusal is not None
+    if best is None and refusal:
         raise refusal
+    if best is None:  # nothing holds less than the first schedule, which it was to
+        assert first is not None
+        best = build(request, first, disk)
+        search.add(best)
     return best, search
 
 

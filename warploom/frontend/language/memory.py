@@ -177,6 +177,8 @@ def _no_mask(mask: Operand, other: Operand) -> None:
 
 def _checked_axes(boundary_check: Any, pointer: BlockPointer) -> tuple[int, ...]:
     rank = len(pointer.block_shape)
+    if known(boundary_check) == 0:  # no axis, as in Triton
+        return ()
     return tuple(axis_of(a, rank) for a in static_ints(boundary_check, "boundary_check"))
 
 
@@ -222,12 +224,7 @@ def _pad(box: Value, pointer: BlockPointer, padding: Any, checked: tuple[int, ..
 def _may_leave(pointer: BlockPointer, checked: tuple[int, ...]) -> bool:
     """Whether the block may leave the parent's shape along an axis that is not checked: what lies there is
     read and written then, as in Triton, and boxes would leave it out."""
-    placed = zip(pointer.offsets, pointer.shape, pointer.block_shape, strict=True)
-    return any(
-        not (isinstance(at, Const) and isinstance(n, Const) and 0 <= known(at) <= known(n) - size)
-        for a, (at, n, size) in enumerate(placed)
-        if a not in checked
-    )
+    return len({*checked}) < len(pointer.block_shape)
 
 
 def _places(pointer: BlockPointer) -> Value:

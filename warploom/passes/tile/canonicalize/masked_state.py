@@ -22,7 +22,7 @@ from warploom.ir.analysis import definitions, uses
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import rewrite
-from warploom.ir.types import DType, Tile, elem_of
+from warploom.ir.types import DType, Tile
 
 
 def select_after_loops(func: Func) -> Func:
@@ -59,8 +59,8 @@ def _masks(loop: Op, made: dict[Value, Op], facts: Facts) -> dict[int, Value]:
     found: dict[int, Value] = {}
     for i, c in enumerate(control.carried(loop)):
         (init,), (p,), (y,) = c.init, c.params, c.yielded
-        elem, first, last = elem_of(c.result.type), made.get(init), made.get(y)
-        if not isinstance(c.result.type, Tile) or not isinstance(elem, DType) or not elem.is_float:
+        first, last, t = made.get(init), made.get(y), c.result.type
+        if not (isinstance(t, Tile) and isinstance(t.elem, DType) and t.elem.is_float):
             continue
         if first is None or first.kind is not tile.splat or last is None or y not in inside:
             continue
