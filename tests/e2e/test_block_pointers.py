@@ -84,3 +84,31 @@ def test_another_matrix(columns: int, knobs: dict[str, Any]) -> None:
     meta = {"BM": 64, "BN": 128, "BK": 64, **knobs}
     for found in forms(walk, (a, b), np.zeros((2 * M, N), np.float32), (M, N, K), (2, 1), **meta):
         assert np.array_equal(found[M:], want) and not found[:M].any()
+
+
+@wl.jit
+def alternate(x_ptr, y_ptr, out_ptr, n, KIND: tl.constexpr, B: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Blocks of two arrays in turn, which a loop hands on."""
+    x = tl.make_block_ptr(x_ptr, (n, B), (B, 1), (0, 0), (1, B), (1, 0))
+    y = tl.make_block_ptr(y_ptr, (n, B), (B, 1), (0, 0), (1, B), (1, 0))
+    a, b = x_ptr, y_ptr
+    for i in range(n):
+        out = out_ptr + i * B + tl.arange(0, B)
+        if KIND == "pointers":
+            tl.store(out, tl.load(a + tl.arange(0, B)))
+            a, b = b, a
+        elif KIND == "blocks":
+            tl.store(out, tl.load(x, boundary_check=(0, 1)).reshape(B))
+            x, y = y, x
+        else:
+            tl.store(out, tl.load(x, boundary_check=(0, 1)).reshape(B))
+            x, y = tl.advance(y, (1, 0)), x
+
+
+@pytest.mark.parametrize("kind", ["pointers", "blocks", "blocks that move"])
+def test_a_loop_swaps_what_it_reads(kind: str) -> None:
+    x = np.arange(5 * 16, dtype=np.float32).reshape(5, 16)
+    rows = [0, 1, 1, 2, 2] if kind == "blocks that move" else [0] * 5
+    want = np.array([(-x if i % 2 else x)[row] for i, row in enumerate(rows)])
+    for found in forms(alternate, (x, -x), np.zeros_like(x), (5,), (1,), KIND=kind, B=16):
+        assert np.array_equal(found, want)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -193,3 +194,17 @@ def test_returned_literals_are_numbers_of_their_own_dtype() -> None:
     """int8 times a returned 2 is an int32."""
     x = np.full(N, 100, np.int8)
     assert (both(by_returned, x, out=np.zeros(N, np.int32), C=4) == 600).all()
+
+
+@wl.jit
+def beside_whole(x_ptr, out_ptr, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, (x < 257).to(tl.int32) + 2 * (x == 257).to(tl.int32))
+
+
+def test_a_narrow_float_is_compared_with_an_integer_that_it_cannot_hold() -> None:
+    """In bf16 257 is 256."""
+    x = np.array([255, 256, 258, 0] * (N // 4)).astype(ml_dtypes.bfloat16)
+    want = np.array([1, 1, 0, 1] * (N // 4))
+    assert (both(beside_whole, x, out=np.zeros(N, np.int32)) == want).all()

@@ -200,7 +200,7 @@ def fdiv_of_integers(p):
 
 @bad("*f16")
 def div_rn_of_halves(p):
-    x = tl.div_rn(tl.load(p), 2.0)  # error[math-dtype]: div_rn divides f32 or f64, got f16
+    x = tl.div_rn(tl.load(p), tl.load(p))  # error[math-dtype]: div_rn divides f32 or f64, got f16
 
 
 @bad("*i32")

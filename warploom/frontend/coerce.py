@@ -207,7 +207,7 @@ class Emitter:
             value = bool(x)
         elif dtype.is_int:
             if isinstance(x, float) and not (isfinite(x) and in_range(int(x), dtype)):
-                what = f"{x} does not fit into {dtype}"
+                what = f"{x:g} does not fit into {dtype}"
                 refuse("int-range", what, "give a number that the integer holds, or use floats")
             value = wrap(int(x), dtype)
         else:
@@ -467,6 +467,11 @@ def _fold(symbol: str, x: Number, y: Number) -> int | None:
 # ---- the emitter in use
 
 _CURRENT: ContextVar[Emitter | None] = ContextVar("warploom_emitter", default=None)
+
+
+def is_translating() -> bool:
+    """Is a kernel being translated?"""
+    return _CURRENT.get() is not None
 
 
 def current() -> Emitter:

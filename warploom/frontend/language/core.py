@@ -295,11 +295,10 @@ def aggregate(cls: type) -> type:
 
 @dataclass(frozen=True)
 class BlockPointer(Handle):
-    """tl.make_block_ptr: a view, and where in it the block now stands (i32, one an axis)."""
+    """tl.make_block_ptr: a parent array, and where in it the block now stands (i32, one an axis)."""
 
-    carried = ("base", "view", "shape", "strides", "offsets")
+    carried = ("base", "shape", "strides", "offsets")
     base: Value
-    view: Value
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]
     offsets: tuple[Any, ...]

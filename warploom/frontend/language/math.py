@@ -14,6 +14,7 @@ from warploom.frontend.coerce import (
     current,
     describe,
     is_literal,
+    is_translating,
     static_bool,
     static_dtype,
     static_int,
@@ -353,9 +354,10 @@ def _upper_half(a: Value, b: Value) -> Value:
 @method
 def cdiv(x: Operand, div: Operand) -> Tensor:
     """The smallest integer not below x / div, for x >= 0 and div > 0."""
-    emitter = current()
     if is_literal(x) and is_literal(div):
-        return emitter.strong(-(-x // div))
+        found = -(-x // div)
+        return current().strong(found) if is_translating() else found
+    emitter = current()
     less = div - 1 if is_literal(div) else emitter.binary("-", div, 1)
     return emitter.binary("//", emitter.binary("+", x, less), div)
 

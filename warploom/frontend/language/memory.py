@@ -109,7 +109,7 @@ def load(
         if _may_leave(pointer, checked):
             box = emitter.emit(tile.load, _places(pointer), *_inside(pointer, checked), **policy)
         else:
-            box = _load_box(pointer.view, pointer.offsets, pointer.block_shape, **policy)
+            box = _load_box(_view(pointer), pointer.offsets, pointer.block_shape, **policy)
         return _pad(box, pointer, padding_option, checked)
     _no_block_options(boundary_check, padding_option)
     d = pointer_of(pointer, "load")
@@ -155,7 +155,7 @@ def store(
             inside = _inside(pointer, checked)
             emitter.emit(tile.store, _places(pointer), written, *inside, **policy)
         else:
-            where = (pointer.view, pointer.offsets)
+            where = (_view(pointer), pointer.offsets)
             _store_box(*where, value, pointer.block_shape, pointer.dtype, **policy)
         return
     _no_block_options(boundary_check, "")
@@ -227,6 +227,11 @@ def _may_leave(pointer: BlockPointer, checked: tuple[int, ...]) -> bool:
     return len({*checked}) < len(pointer.block_shape)
 
 
+def _view(pointer: BlockPointer) -> Value:
+    """The parent."""
+    return current().emit(tile.make_view, pointer.base, *pointer.shape, *pointer.strides)
+
+
 def _places(pointer: BlockPointer) -> Value:
     """A pointer to each element of the block."""
     emitter = current()
@@ -294,9 +299,8 @@ def make_block_ptr(
     if sorted(static_ints(order, "order")) != list(range(rank)):
         refuse("block-order", f"order {order} is no permutation of the {rank} axes", "use (1, 0)")
     extents, steps = _i64s(shape), _i64s(strides)
-    view = emitter.emit(tile.make_view, base, *extents, *steps)
     starts = tuple(emitter.cast(o, i32) for o in offsets)
-    return BlockPointer(emitter.value(base), view, extents, steps, starts, sizes, d)
+    return BlockPointer(emitter.value(base), extents, steps, starts, sizes, d)
 
 
 @builtin
