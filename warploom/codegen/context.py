@@ -36,7 +36,7 @@ from warploom.codegen.storage import (
 )
 from warploom.codegen.text import Text, all_of, is_used
 from warploom.errors import InternalError
-from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
+from warploom.ir.core import Func, Op, OpKind, Region, Type, Value, walk
 from warploom.ir.engines import copies_boxes
 from warploom.ir.host_expressions import Expr, Expressions
 from warploom.ir.in_flight import finished_operands
@@ -173,9 +173,8 @@ class Emitter(Text):
         variable.name = self.name(variable.hint)
         t = registers_of(v)
         assert t is not None
-        kind = c_type(elem_of(t))
-        if not is_mutable and not variable.is_mutable:
-            kind = f"{kind} const" if isinstance(t, Pointer) else f"const {kind}"
+        is_constant = not is_mutable and not variable.is_mutable
+        kind = _constant(t) if is_constant else c_type(elem_of(t))
         self.line(f"{kind} {variable.name} = {text};")
         self.bind(variable)
 
@@ -255,9 +254,7 @@ class Emitter(Text):
             self.env[kept] = copy.whole
         else:
             name = self.env[kept] = self.name("kept")
-            kind = c_type(elem_of(v.type))
-            kind = f"{kind} const" if isinstance(t, Pointer) else f"const {kind}"
-            self.line(f"{kind} {name} = {self.scalar(v)};")
+            self.line(f"{_constant(v.type)} {name} = {self.scalar(v)};")
         return kept
 
     def _same(self, a: Value, b: Value) -> bool:
@@ -414,6 +411,12 @@ class Emitter(Text):
 def defined(text: Callable[[Emitter, Op], str]) -> Lowering:
     """Its result is a number: this expression."""
     return lambda e, o: e.define(o.result, text(e, o))
+
+
+def _constant(t: Type) -> str:
+    """The C type of a variable of a scalar or pointer type that isn't assigned to again."""
+    kind = c_type(elem_of(t))
+    return f"{kind} const" if isinstance(t, Pointer) else f"const {kind}"
 
 
 def uniform(t: Tile, text: str) -> Regs:

@@ -180,9 +180,8 @@ class FixedLauncher:
         values = [f"pa{i}" if i in arrays else f"a{i}" for i in range(len(specs))]
         first, *others = [f"a{i}.get_device()" for i in arrays] or [""]
         tests = [" == ".join([f"-1 < (device := {first})", *others])]
-        tests += [
-            f"(pa{i} or not a{i}.numel())" for i in arrays
-        ]  # arrays without elements are at 0
+        # Arrays without elements are at address 0.
+        tests += [f"(pa{i} or not a{i}.numel())" for i in arrays]
         aligned: dict[int, list[str]] = {}
         for i in arrays:
             aligned.setdefault(specs[i].fact.divisible, []).append(values[i])
