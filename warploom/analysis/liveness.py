@@ -138,10 +138,8 @@ class _Scan:
                 if not self.mine(o) and o.kind is not control.yield_:
                     continue
                 fused = len(o.results) == 1 and o.computes
-                if fused and not WHOLE[o.kind]:
+                if fused and not WHOLE[o.kind] and not self.counts(o.result):
                     found |= self.read_by(o.result)
-                    if self.counts(o.result):
-                        found.add(o)
                 else:
                     found.add(o)
             self.readers[v] = frozenset(found)
@@ -156,4 +154,11 @@ class _Scan:
         if made.region is not None:
             around.add(made.op)
         loops = [p for p in self.structure.loops(reader) if p not in around]
-        return self.end[loops[-1]] if loops else self.at[reader]
+        return self.end[loops[-1]] if loops else self.when(reader)
+
+    def when(self, reader: Op) -> int:
+        """When an op reads: a reduction as soon as what it reduces is there, as nothing waits for its place."""
+        if reader.kind is tile.reduce:
+            makers = [self.structure.maker(v) for v in reader.operands]
+            return max((self.at[m] for m in makers if m is not None), default=self.at[reader])
+        return self.at[reader]

@@ -199,9 +199,10 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
         return forms.form_of(context.accesses, used, work, registers, context.target)
 
     uniform = form(other, plain_need)
+    lone = schedule.tasks[0].replicas == 1
     whole = [
         (schedule, form(schedule, need)),
-        *((s, form(s, n)) for s, n in _ctas_per_sm(context, work)),
+        *((s, form(s, n)) for s, n in _ctas_per_sm(context, work, lone)),
     ]
 
     def decided(x: Launch) -> tuple[Schedule, forms.Verdict]:
@@ -237,14 +238,15 @@ def _asked_ctas_per_sm(context: Context) -> Schedule | None:
         return None
 
 
-def _ctas_per_sm(context: Context, work: forms.Work) -> list[tuple[Schedule, int]]:
+def _ctas_per_sm(context: Context, work: forms.Work, lone: bool) -> list[tuple[Schedule, int]]:
     """A specialized schedule for half a multiprocessor, if there is one: two programs run side by side, and
-    one's start, waits and end lie under the other's steps.
+    one's start, waits and end lie under the other's steps.  lone: has a program one group alone, too?
 
-    One group then does all of a tile; where that takes more registers than a launch of two gives (so tasks
-    trade them), only overlapping iterations are known to be worth it, and dots that complete in order: under
-    these nothing of their own group runs (docs/log/2026-11-23-mma-sync-beside-triton.md)."""
-    if work.walks or context.knobs.ctas_per_sm == 1:
+    One group then does all of a tile; where several would do it alone, and it takes more registers than a
+    launch of two gives (so tasks trade them), only overlapping iterations are known to be worth it, and dots
+    that complete in order: under these nothing of their own group runs
+    (docs/log/2026-11-23-mma-sync-beside-triton.md)."""
+    if (work.walks and not lone) or context.knobs.ctas_per_sm == 1:
         return []
     try:
         found = _scheduled(context.sharing(2))
@@ -254,7 +256,7 @@ def _ctas_per_sm(context: Context, work: forms.Work) -> list[tuple[Schedule, int
     main = made.tasks[0]
     alone = not made.specialized or main.replicas > 1 or any(r.warn for r in made.reasons)
     waits = any(not forms.unit_by(made, o, context.target).is_async for o in context.dots)
-    trades = main.registers is not None and not made.pipelines and not waits
+    trades = main.registers is not None and not (made.pipelines or waits or lone)
     return [] if alone or trades else [found]
 
 
