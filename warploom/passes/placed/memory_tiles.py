@@ -77,6 +77,8 @@ class Memory:
             least = self.ratio(self.layout(layout.shape, 1), LINE)
             if self.ratio(layout, LINE) > WORST_LINE_RATIO * least:
                 return False
+        if layout.registers > self.vector > 1 and layout.contiguous(self.inner) == 1:
+            return self.ratio(layout) < WORST_SECTOR_RATIO
         return self.ratio(layout) <= (
             WORST_OF_ACCUMULATORS if is_group_acc(layout) else WORST_SECTOR_RATIO
         )
