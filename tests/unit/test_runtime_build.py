@@ -19,7 +19,9 @@ from warploom.runtime.build import (
     FEWEST_THREADS,
     HOPELESS_SPILLS,
     LONG,
+    MOST_STATEMENTS,
     PER_SPILL,
+    Search,
     are_few,
     best_occupancy,
 )
@@ -187,6 +189,14 @@ def test_few_spills_of_a_long_text_are_let_be() -> None:
     assert are_few(0, 10) and are_few(4 * LONG // PER_SPILL, LONG)
     assert not are_few(4 * LONG // PER_SPILL + 4, LONG)
     assert not are_few(4, LONG - 1)
+
+
+def test_no_further_schedule_after_so_many_statements() -> None:
+    """Each takes as long as the first one."""
+    search = Search(statements=MOST_STATEMENTS - 1)
+    assert not search.is_over()
+    search.statements += 1
+    assert search.is_over() and search.stopped == "6,000 statements were compiled"
 
 
 @wl.jit

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.e2e.kernels import gated
 from tests.passes import kernels
 from warploom.analysis.liveness import Peak, peak
@@ -94,6 +97,28 @@ def test_operands_in_registers_and_carried_rows_count() -> None:
     """Attention, 128 x 64: the sum (64), and either the scores (64) or what they become as operand (32)."""
     found = peak_of(tile_func(kernels.attention()))
     assert 128 <= found.registers <= 170
+
+
+@wl.jit
+def weighed(q_ptr: Any, k_ptr: Any, o_ptr: Any, s_ptr: Any, n: Any) -> None:
+    at = tl.arange(0, 128)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    of = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    q = tl.load(q_ptr + at)
+    o, s = tl.zeros((128, 64), tl.float32), tl.zeros((128,), tl.float32)
+    for i in range(0, n, 64):
+        k = tl.load(k_ptr + i * 64 + of)
+        p = tl.exp2(tl.dot(q, k.T))
+        o = tl.dot(p.to(tl.bfloat16), k, o)
+        s += tl.sum(p, 1)
+    tl.store(o_ptr + at, o)
+    tl.store(s_ptr + tl.arange(0, 128), s)
+
+
+def test_weights_that_a_product_and_a_sum_read_count_once() -> None:
+    """The sum below the product is taken as soon as there are weights: they are gone when it begins."""
+    made = weighed.compile(["*bf16:16", "*bf16:16", "*fp32:16", "*fp32:16", "i32:16"], {})
+    found = peak_of(made.lowered.tile)
+    assert found.registers == 64 + 64 + 1 + 16  # sum, products, sums of rows; k, as it is turned
 
 
 def test_a_tile_that_registers_cannot_hold_is_refused_in_figures() -> None:

@@ -40,6 +40,9 @@ LIGHT_SPILLS = 256
 # with 23 in 4000 four more builds, three times the compilation, found one with 21).
 LONG = 2000
 PER_SPILL = 150
+# Statements after which no further schedule is tried: of a kernel of 2244 the second was the best (928 bytes
+# of spills, 576), the next three took as long as these.
+MOST_STATEMENTS = 3 * LONG
 # Of a thread's registers what tiles are estimated to take where the first build already holds less: of
 # kernels that are less far over it some don't spill; those of twice LONG statements aren't asked about.
 FAR_OVER = 1.4
@@ -126,6 +129,7 @@ class Search:
     hopeless: int = 0  # bytes that the first build spills, where no schedule mends them
     attempts: int = 0  # headrooms tried, also those that change nothing
     long: bool = False  # a further build would take seconds
+    statements: int = 0  # of the texts that were built
     stopped: str = ""
     known: set[str] = field(
         default_factory=set
@@ -133,24 +137,27 @@ class Search:
 
     def add(self, found: Built) -> None:
         """Another build."""
-        built = found.built
+        built, size = found.built, nvrtc.statements(found.source)
         self.known.add(found.back)
+        self.statements += size
         if any(a["code"] == nvrtc.STOPPED for a in built["advisories"]):
             self.stopped = "a run of NVRTC was stopped"
         if not self.builds and built["spill_bytes"] > HOPELESS_SPILLS:
             self.hopeless = built["spill_bytes"]
-            self.long = nvrtc.statements(found.source) >= 2 * LONG
+            self.long = size >= 2 * LONG
         self.builds += built["builds"]
         self.seconds += built["compile_seconds"]
         self.busy += built["cpu_seconds"]
 
     def is_over(self) -> bool:
         """Whether the budget is spent: two schedules of a hopeless kernel, of a long one the first,
-        NVRTC_SECONDS of any."""
+        NVRTC_SECONDS or MOST_STATEMENTS of any."""
         if self.hopeless and (self.long or len(self.known) > 1 or self.attempts > 3):
             self.stopped = f"the first build spills {self.hopeless:,} bytes, which none would mend"
         elif self.busy > NVRTC_SECONDS:
             self.stopped = f"NVRTC was at work for {self.busy:.0f} s"
+        elif self.statements >= MOST_STATEMENTS:
+            self.stopped = f"{self.statements:,} statements were compiled"
         return bool(self.stopped)
 
     def summary(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from warploom.layout.choose import LINE, SECTOR, sector_ratio
 
 # A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
 # its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
-# 8 bits), but not with every lane on its own.
+# 8 bits), but not with every lane on its own, nor where each element moves alone: a convolution that stores
+# pixels of channels took 43 us so, exchanged 12.5 (docs/log/2026-11-30-halves-of-sectors.md).
 WORST_SECTOR_RATIO = 2.0
 WORST_OF_ACCUMULATORS = 4.0
 # The same of lines, in a task of one warp, whose lanes exchange without a barrier: each access asks the
