@@ -199,11 +199,8 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
         return forms.form_of(context.accesses, used, work, registers, context.target)
 
     uniform = form(other, plain_need)
-    lone = schedule.tasks[0].replicas == 1
-    whole = [
-        (schedule, form(schedule, need)),
-        *((s, form(s, n)) for s, n in _ctas_per_sm(context, work, lone)),
-    ]
+    shared = _ctas_per_sm(context, work, lone=schedule.tasks[0].replicas == 1)
+    whole = [(s, form(s, n)) for s, n in ((schedule, need), *shared)]
 
     def decided(x: Launch) -> tuple[Schedule, forms.Verdict]:
         waves, steps = forms.expected(work, x)
@@ -242,10 +239,9 @@ def _ctas_per_sm(context: Context, work: forms.Work, lone: bool) -> list[tuple[S
     """A specialized schedule for half a multiprocessor, if there is one: two programs run side by side, and
     one's start, waits and end lie under the other's steps.  lone: has a program one group alone, too?
 
-    One group then does all of a tile; where several would do it alone, and it takes more registers than a
-    launch of two gives (so tasks trade them), only overlapping iterations are known to be worth it, and dots
-    that complete in order: under these nothing of their own group runs
-    (docs/log/2026-11-23-mma-sync-beside-triton.md)."""
+    One group then does all of a tile; where several did, and it takes more registers than a launch of two
+    gives (so tasks trade them), only overlapping iterations are known to be worth it, and dots that complete
+    in order: nothing of their own group runs under these (docs/log/2026-11-23-mma-sync-beside-triton.md)."""
     if (work.walks and not lone) or context.knobs.ctas_per_sm == 1:
         return []
     try:
