@@ -19,7 +19,6 @@ from warploom.runtime.build import (
     FEWEST_THREADS,
     HOPELESS_SPILLS,
     LONG,
-    MOST_STATEMENTS,
     PER_SPILL,
     Search,
     are_few,
@@ -191,12 +190,13 @@ def test_few_spills_of_a_long_text_are_let_be() -> None:
     assert not are_few(4, LONG - 1)
 
 
-def test_no_further_schedule_after_so_many_statements() -> None:
-    """Each takes as long as the first one."""
-    search = Search(statements=MOST_STATEMENTS - 1)
+def test_no_third_schedule_of_texts_that_take_long() -> None:
+    """It takes as long as the first one."""
+    search = Search(statements=2 * LONG, known={"first"})
     assert not search.is_over()
-    search.statements += 1
-    assert search.is_over() and search.stopped == "6,000 statements were compiled"
+    search.known.add("second")
+    assert search.is_over() and search.stopped == "4,000 statements were compiled"
+    assert not Search(statements=2 * LONG - 1, known={"first", "second"}).is_over()
 
 
 @wl.jit

@@ -37,12 +37,10 @@ HOPELESS_SPILLS = 4 * 255 * 4
 LIGHT_SPILLS = 256
 # NVRTC takes a second or more for a text of LONG statements.  Where such a one spills, no other schedule is
 # tried unless there is a word of spills for every PER_SPILL statements: fewer are lost among so many (for one
-# with 23 in 4000 four more builds, three times the compilation, found one with 21).
+# with 23 in 4000 four more builds, three times the compilation, found one with 21).  After two builds, together
+# of twice as many, there is no third: of one of 2244 it was the worst of three (928, 576 and 1280 bytes).
 LONG = 2000
 PER_SPILL = 150
-# Statements after which no further schedule is tried: of a kernel of 2244 the second was the best (928 bytes
-# of spills, 576), the next three took as long as these.
-MOST_STATEMENTS = 3 * LONG
 # Of a thread's registers what tiles are estimated to take where the first build already holds less: of
 # kernels that are less far over it some don't spill; those of twice LONG statements aren't asked about.
 FAR_OVER = 1.4
@@ -151,12 +149,12 @@ class Search:
 
     def is_over(self) -> bool:
         """Whether the budget is spent: two schedules of a hopeless kernel, of a long one the first,
-        NVRTC_SECONDS or MOST_STATEMENTS of any."""
+        NVRTC_SECONDS of any, two schedules of 2 * LONG statements together."""
         if self.hopeless and (self.long or len(self.known) > 1 or self.attempts > 3):
             self.stopped = f"the first build spills {self.hopeless:,} bytes, which none would mend"
         elif self.busy > NVRTC_SECONDS:
             self.stopped = f"NVRTC was at work for {self.busy:.0f} s"
-        elif self.statements >= MOST_STATEMENTS:
+        elif len(self.known) > 1 and self.statements >= 2 * LONG:
             self.stopped = f"{self.statements:,} statements were compiled"
         return bool(self.stopped)
 

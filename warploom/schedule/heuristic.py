@@ -241,7 +241,8 @@ def _ctas_per_sm(context: Context, work: forms.Work, lone: bool) -> list[tuple[S
 
     One group then does all of a tile; where several did, and it takes more registers than a launch of two
     gives (so tasks trade them), only overlapping iterations are known to be worth it, and dots that complete
-    in order: nothing of their own group runs under these (docs/log/2026-11-23-mma-sync-beside-triton.md)."""
+    in order: nothing of their own group runs under these (docs/log/2026-11-23-mma-sync-beside-triton.md).
+    Where one did, the trade is worth it with producers that keep few, as they only issue."""
     if (work.walks and not lone) or context.knobs.ctas_per_sm == 1:
         return []
     try:
@@ -252,7 +253,8 @@ def _ctas_per_sm(context: Context, work: forms.Work, lone: bool) -> list[tuple[S
     main = made.tasks[0]
     alone = not made.specialized or main.replicas > 1 or any(r.warn for r in made.reasons)
     waits = any(not forms.unit_by(made, o, context.target).is_async for o in context.dots)
-    trades = main.registers is not None and not (made.pipelines or waits or lone)
+    issues = {via for c in made.channels for via in c.via} == {"tma"}
+    trades = main.registers is not None and not (made.pipelines or waits or (lone and issues))
     return [] if alone or trades else [found]
 
 
