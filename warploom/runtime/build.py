@@ -37,8 +37,8 @@ HOPELESS_SPILLS = 4 * 255 * 4
 LIGHT_SPILLS = 256
 # NVRTC takes a second or more for a text of LONG statements.  Where such a one spills, no other schedule is
 # tried unless there is a word of spills for every PER_SPILL statements: fewer are lost among so many (for one
-# with 23 in 4000 four more builds, three times the compilation, found one with 21).  After two builds, together
-# of twice as many, there is no third: of one of 2244 it was the worst of three (928, 576 and 1280 bytes).
+# with 23 in 4000 four more builds, three times the compilation, found one with 21).  After two builds of 2 *
+# LONG together there is no third: of one of 2244 statements it was the worst (928, 576 and 1280 bytes).
 LONG = 2000
 PER_SPILL = 150
 # Of a thread's registers what tiles are estimated to take where the first build already holds less: of
