@@ -94,6 +94,34 @@ def test_sums_in_columns_are_exchanged_for_whole_sectors(warps: int) -> None:
 
 
 @wl.jit
+def in_planes_by_steps(
+    a_ptr: Any, b_ptr: Any, out_ptr: Any, k: Any, B: tl.constexpr, HW: tl.constexpr
+) -> None:
+    at, columns, ks = tl.program_id(0) * 128 + tl.arange(0, 128), tl.arange(0, B), tl.arange(0, 64)
+    total = tl.zeros((128, B), tl.float32)
+    for i in range(0, k, 64):
+        a = tl.load(a_ptr + at[:, None] * k + i + ks[None, :])
+        total = tl.dot(a, tl.load(b_ptr + columns[:, None] * k + i + ks[None, :]).T, total)
+    to = (at // HW * B * HW + at % HW)[:, None] + columns[None, :] * HW
+    tl.store(out_ptr + to, total.to(out_ptr.dtype.element_ty))
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    ("columns", "stages", "bits"), [(128, 3, 16), (128, 2, 128), (64, 3, 128), (128, 7, 16)]
+)
+def test_no_exchange_that_takes_the_memory_of_other_programs(
+    columns: int, stages: int, bits: int
+) -> None:
+    """Three slots of 32 KB let in two programs, without 32 KB more; seven leave nothing for them."""
+    signature = ["*bf16:16", "*bf16:16", "*bf16:16", "i32:16"]
+    made = in_planes_by_steps.compile(
+        signature, {"B": columns, "HW": 64}, num_warps=4, num_stages=stages
+    )
+    assert set(re.findall(r"  store_global(\d+)\(", made.cuda)) == {str(bits)}
+
+
+@wl.jit
 def widened(x_ptr: Any, out_ptr: Any, N: tl.constexpr, B: tl.constexpr) -> None:
     at = tl.program_id(0) * N + tl.arange(0, B)
     v = tl.load(x_ptr + at, mask=tl.arange(0, B) < N, other=0.0)

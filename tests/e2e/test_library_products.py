@@ -60,6 +60,15 @@ def test_exact_data_comes_out_bit_equal(
     assert variant.schedule.specialized
 
 
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("product", PRODUCTS + GEMMS, ids=str)
+def test_all_configs_have_the_memory_that_they_ask_for(product: LibraryProduct) -> None:
+    """Of eleven slots nothing is left for an exchange that sums of 16 bits in columns would be stored by."""
+    found = compiled(product)
+    depth = product.config.all_kwargs.get("num_buffers_warp_spec")
+    assert depth in (None, *(c.depth for c in found.schedule.channels))
+
+
 @pytest.mark.parametrize("product", every(2, PRODUCTS), ids=str)
 @pytest.mark.each(3)
 def test_its_configs_compile_without_spills(product: LibraryProduct) -> None:

@@ -42,6 +42,7 @@ from warploom.ir.rewrite import rewrite_regions
 from warploom.ir.types import InFlight, Tile
 from warploom.layout import Layout
 from warploom.layout.linear import LANE_BITS
+from warploom.passes.placed.allocate_shared import resident
 from warploom.passes.placed.layout_rules import RULES
 from warploom.passes.placed.memory_tiles import tile_of
 from warploom.passes.placed.task_layouts import Settled, TaskLayouts, tiles
@@ -62,13 +63,26 @@ def assign_layouts(func: Func, target: Target, schedule: Schedule | None = None)
     for o in func.body.ops:
         if o.kind is not task.tasks and tiles(o):
             raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
+    met: list[TaskLayouts] = []
 
-    def placed(r: Region, warps: int) -> Region:
-        made = with_layouts(r, warps * target.warp_size, facts, by_lines)
-        _check_sizes(made, target)
-        return made
+    def placed(halves: bool) -> Func:
+        def region(r: Region, warps: int) -> Region:
+            t = TaskLayouts(r, warps, facts, by_lines, halves)
+            met.append(t)
+            made = _laid_out(t)
+            _check_sizes(made, target)
+            return made
 
-    return rewrite_regions(func, placed, "warps")
+        return rewrite_regions(func, region, "warps")
+
+    whole = placed(halves=False)
+    if not any(t.met_halves for t in met):
+        return whole
+    # Whole sectors take scratch, for which there may be no room, or only that of other programs.
+    need = schedule.tasks[0].needed if schedule is not None else None
+    halves = placed(halves=True)
+    fit, without = (resident(f, target, need or 1) for f in (whole, halves))
+    return whole if 2 * fit > without else halves
 
 
 def _check_sizes(region: Region, target: Target) -> None:
@@ -99,7 +113,11 @@ def _with_layout(t: Type, layout: Layout) -> Type:
 
 def with_layouts(region: Region, threads: int, facts: Facts, by_lines: bool) -> Region:
     """A task's region with layouts, for so many threads a replica."""
-    t = TaskLayouts(region, threads >> LANE_BITS, facts, by_lines)
+    return _laid_out(TaskLayouts(region, threads >> LANE_BITS, facts, by_lines))
+
+
+def _laid_out(t: TaskLayouts) -> Region:
+    region = t.region
     ops = [o for o in walk(region) if tiles(o) or (o.regions and _touches(o))]
     for o in ops:
         RULES[o.kind].relate(t, o)

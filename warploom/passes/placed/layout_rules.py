@@ -281,7 +281,7 @@ def _memory(t: TaskLayouts, o: Op) -> Memory:
             )  # units of 16 bytes, shifted where rows are not aligned
     else:
         memory = of_pointers(t.facts, o.operands[0], size, o.attrs.get("run", ()))
-    return replace(memory, by_lines=t.by_lines)
+    return replace(memory, by_lines=t.by_lines, halves=t.halves)
 
 
 def _loads(t: TaskLayouts, o: Op) -> None:
@@ -305,7 +305,7 @@ def _stored(t: TaskLayouts, o: Op) -> Settled:
     """The value's layout, unless memory would suffer from it."""
     value, memory = o.operands[1], _memory(t, o)
     layout = t.layout.get(value)
-    if layout is None or not memory.accepts(layout):
+    if layout is None or not t.accepts(memory, layout):
         layout = memory.layout(shape_of_tile(value), t.warps)
     return Settled(tuple(layout if tile_of(v.type) else None for v in o.operands), ())
 

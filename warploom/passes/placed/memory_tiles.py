@@ -51,7 +51,7 @@ class Memory:
     aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
     adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once,
     even where a tile then has fewer pieces than there are threads.  by_lines: do lines count that
-    one warp touches?"""
+    one warp touches?  halves: may elements that move alone fill halves of sectors?"""
 
     inner: int
     align: int
@@ -59,6 +59,7 @@ class Memory:
     scattered: bool = False
     in_pieces: bool = False
     by_lines: bool = True
+    halves: bool = False
 
     @property
     def vector(self) -> int:
@@ -78,11 +79,16 @@ class Memory:
             least = self.ratio(self.layout(layout.shape, 1), LINE)
             if self.ratio(layout, LINE) > WORST_LINE_RATIO * least:
                 return False
-        if layout.registers > self.vector > 1 and layout.contiguous(self.inner) == 1:
-            return self.ratio(layout) < WORST_SECTOR_RATIO
+        if not self.halves and self.fills_halves(layout):
+            return False
         return self.ratio(layout) <= (
             WORST_OF_ACCUMULATORS if is_group_acc(layout) else WORST_SECTOR_RATIO
         )
+
+    def fills_halves(self, layout: Layout) -> bool:
+        """Do elements move alone, of which several would at once, and fill at most half of their sectors?"""
+        alone = layout.registers > self.vector > 1 and layout.contiguous(self.inner) == 1
+        return alone and self.ratio(layout) >= WORST_SECTOR_RATIO
 
     def ratio(self, layout: Layout, unit: int = SECTOR) -> float:
         """Sectors (or other units) that an access touches, by those that its bytes fill."""

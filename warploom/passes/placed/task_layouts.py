@@ -65,6 +65,8 @@ class TaskLayouts:
     warps: int
     facts: Facts
     by_lines: bool = True  # does one warp exchange what touches many lines of memory?
+    halves: bool = False  # may elements that move alone fill halves of sectors?
+    met_halves: bool = False  # would some have?
     cheap: set[Value] = field(default_factory=set)
     flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
     loaded: dict[Value, Memory] = field(default_factory=dict)  # from where it comes
@@ -203,10 +205,15 @@ class TaskLayouts:
                     continue
                 there = how(found[v])
                 memory = self.loaded.get(w)
-                if there is not None and (memory is None or memory.accepts(there)):
+                if there is not None and (memory is None or self.accepts(memory, there)):
                     found[w] = there
                     pending.append(w)
         return found
+
+    def accepts(self, memory: Memory, layout: Layout) -> bool:
+        """Does a layout from elsewhere serve an access?"""
+        self.met_halves |= memory.fills_halves(layout)
+        return memory.accepts(layout)
 
     def _is_cheaper_exchanged(self, v: Value, layout: Layout) -> bool:
         """Is a dot's operand, of which several warps hold the same elements, cheaper computed by one of them
