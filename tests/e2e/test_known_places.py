@@ -13,6 +13,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e.test_runs import runs
 from warploom.ir.ops import tile
+from warploom.schedule.model import Schedule
 
 
 @wl.jit
@@ -107,18 +108,26 @@ def in_planes_by_steps(
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize(
-    ("columns", "stages", "bits"), [(128, 3, 16), (128, 2, 128), (64, 3, 128), (128, 7, 16)]
-)
-def test_no_exchange_that_takes_the_memory_of_other_programs(
-    columns: int, stages: int, bits: int
-) -> None:
-    """Three slots of 32 KB let in two programs, without 32 KB more; seven leave nothing for them."""
-    signature = ["*bf16:16", "*bf16:16", "*bf16:16", "i32:16"]
-    made = in_planes_by_steps.compile(
-        signature, {"B": columns, "HW": 64}, num_warps=4, num_stages=stages
-    )
-    assert set(re.findall(r"  store_global(\d+)\(", made.cuda)) == {str(bits)}
+def test_no_exchange_without_room_for_it() -> None:
+    """Seven slots of 32 KB leave nothing for 32 KB more: there are six, unless seven are asked for, by a launch
+    or a schedule."""
+
+    def made(**knobs: Any) -> tuple[int, set[str], str]:
+        found = in_planes_by_steps.compile(
+            ["*bf16:16", "*bf16:16", "*bf16:16", "i32:16"],
+            {"B": 128, "HW": 64},
+            num_warps=4,
+            **knobs,
+        )
+        (ring,) = found.schedule.channels
+        stores = set(re.findall(r"  store_global(\d+)\(", found.cuda))
+        return ring.depth, stores, found.schedule.to_json()
+
+    assert made(num_stages=3)[:2] == (3, {"128"})
+    assert made(num_stages=7)[:2] == (6, {"128"})
+    depth, stores, schedule = made(num_consumer_groups=1, num_buffers_warp_spec=7)
+    assert (depth, stores) == (7, {"16"})
+    assert made(schedule=Schedule.from_json(schedule))[:2] == (7, {"16"})
 
 
 @wl.jit

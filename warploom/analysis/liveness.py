@@ -3,9 +3,9 @@
 What must exist whole counts: results of dots and their accumulators, register operands of dots, tiles that
 the task itself loads, tiles that loops and ifs carry.  What arithmetic makes of them is computed where it is
 read, element by element: it takes no registers, but keeps its operands alive until then.  Reductions stand as
-early as they can be, whatever the program says (the sums of weights that a product reads).  Tiles of pointers
-don't count, nor of integers that loops and ifs carry but for sums of dots: they are mostly addresses, which
-are computed again.
+early as they can be, wherever the program has them: weights are summed before the product that reads them.
+Tiles of pointers don't count, nor of integers that loops and ifs carry but for sums of dots: they are mostly
+addresses, which are computed again.
 """
 
 from __future__ import annotations
@@ -161,5 +161,5 @@ class _Scan:
         """When an op reads: a reduction as soon as what it reduces is there."""
         if reader.kind is tile.reduce:
             makers = [self.structure.maker(v) for v in reader.operands]
-            return max((self.at[m] for m in makers if m is not None), default=self.at[reader])
+            return max((self.end[m] for m in makers if m is not None), default=self.at[reader])
         return self.at[reader]

@@ -163,14 +163,22 @@ class Request:
             KNOBS.reset(before[1])
 
     def lower(self) -> Lowered:
-        """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory."""
+        """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory,
+        else without exchanges that could be left out."""
         try:
             return self._lower(self.headroom)
         except SharedMemoryError as e:
             if self.schedule is not None or not e.unplanned:
                 raise
-            lowered = self._lower(replace(self.headroom, shared=e.unplanned))
-            return replace(lowered, unplanned=e.unplanned)
+            unplanned = e.unplanned
+        try:
+            lowered = self._lower(replace(self.headroom, shared=unplanned))
+            return replace(lowered, unplanned=unplanned)
+        except SharedMemoryError as refusal:  # the depth of its rings was asked for
+            try:
+                return replace(self._lower(replace(self.headroom, halves=True)), halves=True)
+            except SharedMemoryError:
+                raise refusal from None
 
     def lower_again(self, first: Lowered, is_new: Callable[[Schedule], bool]) -> Lowered | None:
         """`first`, lowered with other headroom; None where the schedule is none that `is_new`."""
@@ -179,12 +187,13 @@ class Request:
         def again(headroom: Headroom) -> Lowered | None:
             return lower_again(first, self.knobs, self.machine(), headroom, self.launch, is_new)
 
+        headroom = replace(self.headroom, shared=first.unplanned, halves=first.halves)
         try:
-            found = again(replace(self.headroom, shared=first.unplanned))
+            found = again(headroom)
         except SharedMemoryError as e:
             if not e.unplanned:
                 raise
-            found = again(replace(self.headroom, shared=e.unplanned))
+            found = again(replace(headroom, shared=e.unplanned))
         return replace(found, reads=first.reads) if found else None
 
     def _lower(self, headroom: Headroom) -> Lowered:

@@ -237,12 +237,12 @@ def _asked_ctas_per_sm(context: Context) -> Schedule | None:
 
 def _ctas_per_sm(context: Context, work: forms.Work, lone: bool) -> list[tuple[Schedule, int]]:
     """A specialized schedule for half a multiprocessor, if there is one: two programs run side by side, and
-    one's start, waits and end lie under the other's steps.  lone: has a program one group alone, too?
+    one's start, waits and end lie under the other's steps.  lone: also alone one group does all of a tile.
 
     One group then does all of a tile; where several did, and it takes more registers than a launch of two
     gives (so tasks trade them), only overlapping iterations are known to be worth it, and dots that complete
     in order: nothing of their own group runs under these (docs/log/2026-11-23-mma-sync-beside-triton.md).
-    Where one did, the trade is worth it with producers that keep few, as they only issue."""
+    Of a lone group two overlap what one can't, in loops in loops, too; producers must keep few registers."""
     if (work.walks and not lone) or context.knobs.ctas_per_sm == 1:
         return []
     try:

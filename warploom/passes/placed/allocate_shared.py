@@ -99,13 +99,6 @@ def bytes_needed(func: Func, target: Target) -> int:
     return top + target.sync.barrier_bytes * sum(barriers)
 
 
-def resident(func: Func, target: Target, registers: int) -> int:
-    """CTAs of a function at WARP that share a multiprocessor, with so many registers a thread (1: not known);
-    0 where it has too little memory for one."""
-    threads = target.warp_size * task.warps_of(task.phases(func)[-1])
-    return target.resident(threads, registers, bytes_needed(func, target))
-
-
 def _without_lost_aliases(func: Func) -> Func:
     names = {o.attrs["name"] for o in func.body.ops if o.kind is smem.shared_alloc}
     lost = {

@@ -15,8 +15,8 @@ from warploom.layout.choose import LINE, SECTOR, sector_ratio
 
 # A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
 # its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
-# 8 bits), but not with every lane on its own, nor where each element moves alone: a convolution that stores
-# pixels of channels took 43 us so, exchanged 12.5 (docs/log/2026-11-30-halves-of-sectors.md).
+# 8 bits), but not with every lane on its own, nor where elements move alone that could together: pixels of
+# channels that a convolution stores, 43 us, exchanged 12.5 (docs/log/2026-11-30-halves-of-sectors.md).
 WORST_SECTOR_RATIO = 2.0
 WORST_OF_ACCUMULATORS = 4.0
 # The same of lines, in a task of one warp, whose lanes exchange without a barrier: each access asks the
@@ -86,7 +86,8 @@ class Memory:
         )
 
     def fills_halves(self, layout: Layout) -> bool:
-        """Do elements move alone, of which several would at once, and fill at most half of their sectors?"""
+        """Do elements move alone, that could together, and fill at most half of their sectors?  Not a few,
+        which one access of another layout would move: an exchange takes more."""
         alone = layout.registers > self.vector > 1 and layout.contiguous(self.inner) == 1
         return alone and self.ratio(layout) >= WORST_SECTOR_RATIO
 
