@@ -74,7 +74,8 @@ def assign_layouts(
 
     def placed(halves: bool) -> Func:
         def region(r: Region, warps: int) -> Region:
-            t = TaskLayouts(r, warps, facts, by_lines, halves)
+            lanes = warps * target.warp_size
+            t = TaskLayouts(r, lanes >> LANE_BITS, facts, by_lines, halves)
             met.append(t)
             made = _laid_out(t)
             _check_sizes(made, target)
