@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -224,6 +226,29 @@ def test_a_small_text_that_takes_for_ever_is_not_waited_for(
     build = compile_cuda(f"// asked once\n{COPY}", name="copy", target=SM_90A)
     over.set()
     assert build.is_stopped and "not done after 0.2 s of processor time" in build.problems()[0]
+
+
+LEFT_ALONE = """
+import sys
+from warploom.runtime import nvrtc
+steps = "x = x * x + sinf(x);" * 3000
+source = 'extern "C" __global__ void busy(float* p) { float x = *p; %s *p = x; }' % steps
+flags = ["--gpu-architecture=sm_90a", "--ptxas-options=-v", "--no-cache"]
+try:
+    nvrtc._watched(source, "busy", flags, False, float(sys.argv[1]))
+except nvrtc.StoppedError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("seconds", ["0.05", "0.2", "0.4"])
+def test_a_process_ends_as_it_says_while_nvrtc_is_at_work(seconds: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_ALONE, seconds], capture_output=True, text=True, timeout=60
+    )
+    told = f"NVRTC was not done after {seconds} s of processor time\n"
+    assert (done.returncode, done.stdout) == (3, told), done.stderr
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(19_999, [30.0, 10.0]), (20_000, [30.0])])
