@@ -99,6 +99,29 @@ def block_pointer_order(p, n):
 
 
 @bad("*f16 i32")
+def block_pointer_at_half(p, n):
+    b = tl.make_block_ptr(p, (n, n), (n, 1), (n / 2, 0), (64, 64), (1, 0))  # error[block-integer]: offsets takes integers, found f32
+
+
+@bad("*f16 i32")
+def advance_by_half(p, n):
+    b = tl.make_block_ptr(p, (n,), (1,), (0,), (64,), (0,))
+    b = tl.advance(b, (1.5,))  # error[block-integer]: offsets takes integers, found 1.5
+
+
+@bad("*f16 i32")
+def advance_by_a_tile(p, n):
+    b = tl.make_block_ptr(p, (n,), (1,), (0,), (64,), (0,))
+    b = tl.advance(b, (tl.arange(0, 4),))  # error[block-integer]: offsets takes integers, found tile<4xi32>
+
+
+@bad("*f16 i32")
+def descriptor_at_half(p, n):
+    d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [64, 64])
+    x = d.load([n / 2, 0])  # error[block-integer]: offsets takes integers, found f32
+
+
+@bad("*f16 i32")
 def advance_of_pointer(p, n):
     b = tl.advance(p, (0, n))  # error[not-a-block-pointer]: advance takes a block pointer, found ptr<f16>
 

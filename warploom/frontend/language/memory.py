@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -295,7 +296,7 @@ def make_block_ptr(
     sizes = positive_shape(block_shape, "block_shape")
     rank = len(sizes)
     for name, given in (("shape", shape), ("strides", strides), ("offsets", offsets)):
-        _same_rank(name, given, rank)
+        _integers(name, given, rank)
     if sorted(static_ints(order, "order")) != list(range(rank)):
         refuse("block-order", f"order {order} is no permutation of the {rank} axes", "use (1, 0)")
     extents, steps = _i64s(shape), _i64s(strides)
@@ -313,7 +314,7 @@ def advance(base: Operand, offsets: Any) -> Tensor:
             f"advance takes a block pointer, found {describe(base)}",
             "make one with tl.make_block_ptr; ordinary pointers move by ptr + i",
         )
-    _same_rank("offsets", offsets, len(base.block_shape))
+    _integers("offsets", offsets, len(base.block_shape))
     moved = (
         o if d == 0 and isinstance(d, int) else emitter.binary("+", o, emitter.cast(d, i32))
         for o, d in zip(base.offsets, offsets, strict=True)
@@ -321,16 +322,17 @@ def advance(base: Operand, offsets: Any) -> Tensor:
     return replace(base, offsets=tuple(moved))
 
 
-def _same_rank(name: str, given: Any, rank: int) -> None:
+def _integers(name: str, given: Any, rank: int) -> None:
+    """Refuses what isn't an integer for each axis."""
     if not isinstance(given, tuple | list):
         refuse("block-rank", f"{name} is {describe(given)}", f"give {rank} entries as a list")
-    count = len(given)
-    if count != rank:
-        refuse(
-            "block-rank",
-            f"{name} has {count} entries, the block {rank} axes",
-            "give one entry for each axis of the block",
-        )
+    if len(given) != rank:
+        what = f"{name} has {len(given)} entries, the block {rank} axes"
+        refuse("block-rank", what, "give one entry for each axis of the block")
+    for x in given:
+        if not current().number(x).is_int or math.prod(current().shape(x)) != 1:
+            what = f"{name} takes integers, found {describe(x)}"
+            refuse("block-integer", what, "divide integers by //, or cast with .to(tl.int32)")
 
 
 def _i64s(values: Any) -> tuple[Value, ...]:
@@ -351,7 +353,7 @@ def make_tensor_descriptor(
     d = pointer_of(base, "make_tensor_descriptor")
     sizes = positive_shape(block_shape, "block_shape")
     for name, given in (("shape", shape), ("strides", strides)):
-        _same_rank(name, given, len(sizes))
+        _integers(name, given, len(sizes))
     if not 1 <= len(sizes) <= 5:
         refuse("view-rank", f"a descriptor of {len(sizes)} axes", "use 1 to 5 axes")
     if not (isinstance(last := strides[-1], int | Const) and known(last) == 1):
@@ -375,7 +377,7 @@ def descriptor_of(desc: Any, offsets: Any, what: str) -> Descriptor:
             f"{what} takes a tensor descriptor, found {describe(desc)}",
             "make one with tl.make_tensor_descriptor, or pass a TensorDescriptor",
         )
-    _same_rank("offsets", offsets, len(desc.block_shape))
+    _integers("offsets", offsets, len(desc.block_shape))
     return desc
 
 
