@@ -110,12 +110,6 @@ def advance_by_half(p, n):
 
 
 @bad("*f16 i32")
-def advance_by_a_tile(p, n):
-    b = tl.make_block_ptr(p, (n,), (1,), (0,), (64,), (0,))
-    b = tl.advance(b, (tl.arange(0, 4),))  # error[block-integer]: offsets takes integers, found tile<4xi32>
-
-
-@bad("*f16 i32")
 def descriptor_at_half(p, n):
     d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [64, 64])
     x = d.load([n / 2, 0])  # error[block-integer]: offsets takes integers, found f32

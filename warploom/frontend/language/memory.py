@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -323,14 +322,14 @@ def advance(base: Operand, offsets: Any) -> Tensor:
 
 
 def _integers(name: str, given: Any, rank: int) -> None:
-    """Refuses what isn't an integer for each axis."""
+    """Refuses what isn't an integer for each axis, or a tile of them."""
     if not isinstance(given, tuple | list):
         refuse("block-rank", f"{name} is {describe(given)}", f"give {rank} entries as a list")
     if len(given) != rank:
         what = f"{name} has {len(given)} entries, the block {rank} axes"
         refuse("block-rank", what, "give one entry for each axis of the block")
     for x in given:
-        if not current().number(x).is_int or math.prod(current().shape(x)) != 1:
+        if not current().number(x).is_int:
             what = f"{name} takes integers, found {describe(x)}"
             refuse("block-integer", what, "divide integers by //, or cast with .to(tl.int32)")
 
