@@ -145,6 +145,23 @@ def test_what_no_instruction_does_is_refused_with_its_line() -> None:
     greatest.compile_for(x.astype(np.float32), x.astype(np.float32), grid=1)
 
 
+@wl.jit
+def extremes(x_ptr, most_ptr, least_ptr, old_ptr):
+    at = tl.arange(0, 64)
+    x = tl.load(x_ptr + at)
+    tl.atomic_max(most_ptr + at % 8, x)
+    tl.store(old_ptr + at, tl.atomic_min(least_ptr + at, x))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_greatest_and_least_of_floats(dtype: type) -> None:
+    x = np.random.default_rng(3).standard_normal(64).astype(dtype)
+    most, least, old = np.full(8, 0.5, dtype), np.full(64, 0.25, dtype), np.zeros(64, dtype)
+    extremes.compile_for(x, most, least, old, grid=1).simulate(x, most, least, old, grid=(1,))
+    assert np.array_equal(most, np.maximum(x.reshape(8, 8).max(0), dtype(0.5)))
+    assert np.array_equal(least, np.minimum(x, dtype(0.25))) and (old == 0.25).all()
+
+
 def test_one_number_is_for_one_warp() -> None:
     several = TEXT.replace("warps=(1,)", "warps=(4,)")
     assert several != TEXT

@@ -57,9 +57,9 @@ def _atomic_text(o: Op, pointer: str, value: str, compared: str = "") -> str:
     if elem.name == "f64" and fn == "xchg":
         bits = f"(u64)__double_as_longlong({value})"
         return f"__longlong_as_double((i64)atomicExch{suffix}((u64*){pointer}, {bits}))"
-    if elem.name == "f32" and fn in ("max", "min"):
+    if elem.is_float and fn in ("max", "min"):
         how = ("true" if fn == "max" else "false") + ", true" * _is_of_system(o)
-        return f"atomic_f32<{how}>({pointer}, {value})"
+        return f"atomic_{elem}<{how}>({pointer}, {value})"
     if elem.bits == 16:
         assert fn == "add", fn
         return f"atomic_add_{elem}({pointer}, {value})"

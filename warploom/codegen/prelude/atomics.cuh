@@ -55,6 +55,17 @@ template <bool MAX, bool SYSTEM = false> DEV float atomic_f32(float* p, float x)
   return __int_as_float(seen);
 }
 
+template <bool MAX, bool SYSTEM = false> DEV double atomic_f64(double* p, double x) {
+  u64 seen = *(volatile u64*)p, expected;
+  do {
+    expected = seen;
+    const double now = __longlong_as_double((i64)expected), next = MAX ? fmax(now, x) : fmin(now, x);
+    const u64 wanted = (u64)__double_as_longlong(next);
+    seen = SYSTEM ? atomicCAS_system((u64*)p, expected, wanted) : atomicCAS((u64*)p, expected, wanted);
+  } while (seen != expected);
+  return __longlong_as_double((i64)seen);
+}
+
 DEV float atomic_add_f16(u16* p, float x) {
   u16 old;
   asm volatile("atom.global.add.noftz.f16 %0, [%1], %2;" : "=h"(old) : "l"(p), "h"((u16)pack_f16(x, 0.0f)) : "memory");

@@ -43,7 +43,7 @@ _WHOLE = frozenset(("i32", "u32", "i64", "u64"))
 _NARROW = frozenset(("i16", "u16"))
 _DTYPES = {
     "add": _WHOLE | {"f32", "f64", "f16", "bf16"},
-    **dict.fromkeys(("max", "min"), _WHOLE | {"f32"}),
+    **dict.fromkeys(("max", "min"), _WHOLE | {"f32", "f64"}),
     **dict.fromkeys(("and", "or", "xor"), _WHOLE),
     "xchg": _WHOLE | {"f32", "f64"},
     "cas": _WHOLE | _NARROW,
@@ -93,7 +93,7 @@ def _check(o: Op, is_of_several_warps: bool) -> None:
             "atomic-dtype",
             f"there is no atomic {o.attrs['fn']} on {dtype}",
             o.loc,
-            help="use i32, i64, u32, u64 or f32 (f16, bf16 and f64: add only)",
+            help="use i32, i64, u32, u64, f32 or f64 (f16 and bf16: add only)",
         )
     if is_of_several_warps:
         raise CompileError(
