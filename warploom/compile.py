@@ -29,16 +29,12 @@ from warploom.target import DEFAULT, Target
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel on its whole way down.  `steps`: (pass name, function after it), in order.  unplanned: bytes
-    of shared memory that the schedule had to leave for what only layouts show; halves: it couldn't, so that
-    tiles fill halves of sectors."""
+    """A kernel on its whole way down.  `steps`: (pass name, function after it), in order."""
 
     steps: tuple[tuple[str, Func], ...]
     schedule: Schedule
     placed: Func
     reads: Reads | None = field(default=None, compare=False)  # what its translation read
-    unplanned: int = field(default=0, compare=False)
-    halves: bool = field(default=False, compare=False)
     _texts: dict[str, str] = field(default_factory=dict, compare=False)
 
     def at(self, level: Level) -> Func:

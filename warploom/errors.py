@@ -111,10 +111,12 @@ class CompileError(ReportedError):
 
 
 class SharedMemoryError(CompileError):
-    """Shared memory is short.  unplanned: bytes that the chooser couldn't know of when it dealt it out;
-    widest: ids of loads without whose slots there might be room, None where a knob asks for too much."""
+    """Shared memory is short.  unplanned: bytes that the chooser couldn't know of when it dealt it out by
+    `schedule`; widest: ids of loads without whose slots there might be room, None where a knob asks for too
+    much."""
 
     unplanned: int = 0
+    schedule: object = None
     widest: tuple[str, ...] | None = None
 
 

@@ -131,6 +131,39 @@ def test_no_exchange_without_room_for_it() -> None:
 
 
 @wl.jit
+def in_planes_and_rows(
+    a_ptr: Any, b_ptr: Any, out_ptr: Any, rows_ptr: Any, k: Any, S: tl.constexpr
+) -> None:
+    at, columns, ks = tl.arange(0, 128), tl.arange(0, 256), tl.arange(0, 64)
+    total = tl.zeros((128, 256), tl.float32)
+    for i in tl.range(0, k, 64, num_stages=S):
+        a = tl.load(a_ptr + at[:, None] * k + i + ks[None, :])
+        total = tl.dot(a, tl.load(b_ptr + columns[:, None] * k + i + ks[None, :]).T, total)
+    to = (at // 64 * 256 * 64 + at % 64)[:, None] + columns[None, :] * 64
+    tl.store(out_ptr + to, total.to(out_ptr.dtype.element_ty))
+    if S < 4:
+        tl.store(rows_ptr + at[:, None] * 256 + columns[None, :], total.to(tl.bfloat16))
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("stages", "knobs"),
+    [(4, {}), (3, {"store_buffers": 2, "num_consumer_groups": 2}), (3, {"store_whole": True})],
+)
+def test_an_exchange_takes_nothing_that_was_asked_for(
+    stages: int, knobs: dict[str, Any], strict: bool
+) -> None:
+    """Slots of 48 KB as many as the loop says, staging as the launch does, and the tasks."""
+    made = in_planes_and_rows.compile(
+        [*["*bf16:16"] * 4, "i32:16"], {"S": stages}, num_warps=4, strict=strict, **knobs
+    )
+    assert made.schedule.specialized and [c.depth for c in made.schedule.channels] == [stages]
+    assert set(re.findall(r"  store_global(\d+)\(", made.cuda)) == {"16"}
+
+
+@wl.jit
 def widened(x_ptr: Any, out_ptr: Any, N: tl.constexpr, B: tl.constexpr) -> None:
     at = tl.program_id(0) * N + tl.arange(0, B)
     v = tl.load(x_ptr + at, mask=tl.arange(0, B) < N, other=0.0)

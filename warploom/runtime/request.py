@@ -163,22 +163,12 @@ class Request:
             KNOBS.reset(before[1])
 
     def lower(self) -> Lowered:
-        """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory,
-        else without exchanges that could be left out."""
-        try:
+        """The kernel on its whole way down to PLACED."""
+        if self.schedule is not None:
             return self._lower(self.headroom)
-        except SharedMemoryError as e:
-            if self.schedule is not None or not e.unplanned:
-                raise
-            unplanned = e.unplanned
-        try:
-            lowered = self._lower(replace(self.headroom, shared=unplanned))
-            return replace(lowered, unplanned=unplanned)
-        except SharedMemoryError as refusal:  # the depth of its rings was asked for
-            try:
-                return replace(self._lower(replace(self.headroom, halves=True)), halves=True)
-            except SharedMemoryError:
-                raise refusal from None
+        found = _with_room(self._lower, self.headroom)
+        assert found is not None
+        return found
 
     def lower_again(self, first: Lowered, is_new: Callable[[Schedule], bool]) -> Lowered | None:
         """`first`, lowered with other headroom; None where the schedule is none that `is_new`."""
@@ -187,13 +177,7 @@ class Request:
         def again(headroom: Headroom) -> Lowered | None:
             return lower_again(first, self.knobs, self.machine(), headroom, self.launch, is_new)
 
-        headroom = replace(self.headroom, shared=first.unplanned, halves=first.halves)
-        try:
-            found = again(headroom)
-        except SharedMemoryError as e:
-            if not e.unplanned:
-                raise
-            found = again(replace(headroom, shared=e.unplanned))
+        found = _with_room(again, self.headroom)
         return replace(found, reads=first.reads) if found else None
 
     def _lower(self, headroom: Headroom) -> Lowered:
@@ -213,6 +197,42 @@ class Request:
             launch=self.launch,
         )
         return replace(lowered, reads=reads)
+
+
+def _with_room(lower: Callable[[Headroom], Lowered | None], headroom: Headroom) -> Lowered | None:
+    """What is lowered, with room for what layouts need of shared memory: rings have fewer slots, or, if more
+    than these is given up so, tiles stay in halves of sectors."""
+    try:
+        return lower(headroom)
+    except SharedMemoryError as e:
+        if not e.unplanned:
+            raise
+        first, found = e, None
+    refusal: CompileError | None = None
+    try:
+        found = lower(replace(headroom, shared=first.unplanned))
+        before = first.schedule
+        if found is None or not isinstance(before, Schedule):
+            return found
+        if not _gives_up(found.schedule, before):
+            return found
+    except CompileError as e:
+        refusal = e
+    try:
+        return lower(replace(headroom, halves=True))
+    except SharedMemoryError:
+        if refusal is not None:
+            raise refusal from None
+        return found
+
+
+def _gives_up(now: Schedule, before: Schedule) -> bool:
+    """Does a schedule lose more than slots beyond a second one: tasks, or what was asked for?"""
+    depths = {c.name: c.depth for c in before.channels}
+    kept = {(r.subject, r.decision) for r in before.reasons if r.warn}
+    unmet = {(r.subject, r.decision) for r in now.reasons if r.warn} - kept
+    drained = any(c.depth < min(2, depths.get(c.name, 1)) for c in now.channels)
+    return bool(unmet) or drained or now.specialized != before.specialized
 
 
 def _united(func: Func, pairs: tuple[tuple[int, int], ...]) -> Func:

@@ -82,6 +82,7 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
             for o in allocations
             if o.attrs["name"] in reused and not placed[o].attrs.get("reuses")
         ]
+        error.schedule = schedule
         error.unplanned = sum(c.bytes for c in consumers if not c.is_planned or c.op in apart)
         raise error
     ops = tuple(placed.get(o, o) for o in func.body.ops)

@@ -88,10 +88,10 @@ def assign_layouts(
         return whole
     # Whole sectors take scratch.  Half as many programs cost less than halves (64 or 128 pixels by 128 or 64
     # channels of a convolution, four slots: 21 us for 19.7, 23.7 for 22.9), but there has to be room.
-    is_chosen = schedule is not None and given is None and not (headroom and headroom.halves)
-    if is_chosen or bytes_needed(whole, target) <= target.shared_bytes:
-        return whole  # what is chosen, with too deep rings, is chosen again
-    return placed(halves=True)
+    # What the chooser gave its rings it gives again, unless it is not to (`runtime/request.py`).
+    may_choose_again = schedule is not None and given is None and not (headroom and headroom.halves)
+    fits = may_choose_again or bytes_needed(whole, target) <= target.shared_bytes
+    return whole if fits else placed(halves=True)
 
 
 def _check_sizes(region: Region, target: Target) -> None:
