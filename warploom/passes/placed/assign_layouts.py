@@ -23,6 +23,9 @@ A convert_layout that the program has already (a script's annotate_layout) is am
 layout flows on to what uses the value, and back to what computes it where memory accepts it.  wgmma, which
 takes one layout only, refuses another that is annotated.
 
+Elements that would be stored or loaded one by one, and fill half of their sectors, are exchanged for whole
+ones, if shared memory has room for that (`memory_tiles.py`, "fills_halves").
+
 Refuses (InternalError): wgmma in tasks that are not one warp group a replica, and a tile outside tasks;
 (CompileError) a reshape of a large tile between shapes that divide in no common way (`reshape-layout`), and
 a tile of which a thread would hold far more than its registers (`tile-size`): ptxas would spill for minutes.
