@@ -12,6 +12,7 @@ import linecache
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class SharedMemoryError(CompileError):
     much."""
 
     unplanned: int = 0
-    schedule: object = None
+    schedule: Any = None
     widest: tuple[str, ...] | None = None
 
 

@@ -100,19 +100,19 @@ def block_pointer_order(p, n):
 
 @bad("*f16 i32")
 def block_pointer_at_half(p, n):
-    b = tl.make_block_ptr(p, (n, n), (n, 1), (n / 2, 0), (64, 64), (1, 0))  # error[block-integer]: offsets takes integers, found f32
+    b = tl.make_block_ptr(p, (n, n), (n, 1), (n / 2, 0), (64, 64), (1, 0))  # error[block-integer]: expected integers as offsets, found f32
 
 
 @bad("*f16 i32")
 def advance_by_half(p, n):
     b = tl.make_block_ptr(p, (n,), (1,), (0,), (64,), (0,))
-    b = tl.advance(b, (1.5,))  # error[block-integer]: offsets takes integers, found 1.5
+    b = tl.advance(b, (1.5,))  # error[block-integer]: expected integers as offsets, found 1.5
 
 
 @bad("*f16 i32")
 def descriptor_at_half(p, n):
     d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [64, 64])
-    x = d.load([n / 2, 0])  # error[block-integer]: offsets takes integers, found f32
+    x = d.load([n / 2, 0])  # error[block-integer]: expected integers as offsets, found f32
 
 
 @bad("*f16 i32")

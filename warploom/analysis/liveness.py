@@ -2,8 +2,8 @@
 
 What must exist whole counts: results of dots and their accumulators, register operands of dots, tiles that
 the task itself loads, tiles that loops and ifs carry.  What arithmetic makes of them is computed where it is
-read, element by element: it takes no registers, but keeps its operands alive until then.  Reductions stand as
-early as they can be, wherever the program has them: weights are summed before the product that reads them.
+read, element by element: it takes no registers, but keeps its operands alive until then.  A reduction
+counts as early as its operands exist, wherever the program has it: ptxas can move it there.
 Tiles of pointers don't count, nor of integers that loops and ifs carry but for sums of dots: they are mostly
 addresses, which are computed again.
 """
@@ -155,9 +155,9 @@ class _Scan:
         if made.region is not None:
             around.add(made.op)
         loops = [p for p in self.structure.loops(reader) if p not in around]
-        return self.end[loops[-1]] if loops else self.when(reader)
+        return self.end[loops[-1]] if loops else self.read_time(reader)
 
-    def when(self, reader: Op) -> int:
+    def read_time(self, reader: Op) -> int:
         """When an op reads: a reduction as soon as what it reduces is there."""
         if reader.kind is tile.reduce:
             makers = [self.structure.maker(v) for v in reader.operands]

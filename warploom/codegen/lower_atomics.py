@@ -58,8 +58,8 @@ def _atomic_text(o: Op, pointer: str, value: str, compared: str = "") -> str:
         bits = f"(u64)__double_as_longlong({value})"
         return f"__longlong_as_double((i64)atomicExch{suffix}((u64*){pointer}, {bits}))"
     if elem.is_float and fn in ("max", "min"):
-        how = ("true" if fn == "max" else "false") + ", true" * _is_of_system(o)
-        return f"atomic_{elem}<{how}>({pointer}, {value})"
+        how = f"{c_type(elem)}, u{elem.bits}, {'true' if fn == 'max' else 'false'}"
+        return f"atomic_extremum<{how}{', true' * _is_of_system(o)}>({pointer}, {value})"
     if elem.bits == 16:
         assert fn == "add", fn
         return f"atomic_add_{elem}({pointer}, {value})"

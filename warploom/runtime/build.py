@@ -126,7 +126,6 @@ class Search:
     busy: float = 0.0
     hopeless: int = 0  # bytes that the first build spills, where no schedule mends them
     attempts: int = 0  # headrooms tried, also those that change nothing
-    long: bool = False  # a further build would take seconds
     statements: int = 0  # of the texts that were built
     stopped: str = ""
     known: set[str] = field(
@@ -135,14 +134,13 @@ class Search:
 
     def add(self, found: Built) -> None:
         """Another build."""
-        built, size = found.built, nvrtc.statements(found.source)
+        built = found.built
         self.known.add(found.back)
-        self.statements += size
+        self.statements += nvrtc.statements(found.source)
         if any(a["code"] == nvrtc.STOPPED for a in built["advisories"]):
             self.stopped = "a run of NVRTC was stopped"
         if not self.builds and built["spill_bytes"] > HOPELESS_SPILLS:
             self.hopeless = built["spill_bytes"]
-            self.long = size >= 2 * LONG
         self.builds += built["builds"]
         self.seconds += built["compile_seconds"]
         self.busy += built["cpu_seconds"]
@@ -150,11 +148,12 @@ class Search:
     def is_over(self) -> bool:
         """Whether the budget is spent: two schedules of a hopeless kernel, of a long one the first,
         NVRTC_SECONDS of any, two schedules of 2 * LONG statements together."""
-        if self.hopeless and (self.long or len(self.known) > 1 or self.attempts > 3):
+        long = self.statements >= 2 * LONG
+        if self.hopeless and (long or len(self.known) > 1 or self.attempts > 3):
             self.stopped = f"the first build spills {self.hopeless:,} bytes, which none would mend"
         elif self.busy > NVRTC_SECONDS:
             self.stopped = f"NVRTC was at work for {self.busy:.0f} s"
-        elif len(self.known) > 1 and self.statements >= 2 * LONG:
+        elif long and len(self.known) > 1:
             self.stopped = f"{self.statements:,} statements were compiled"
         return bool(self.stopped)
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from warploom.codegen.resources import Advisory, Remarked
@@ -185,6 +186,9 @@ def _run(
     return answer
 
 
+_ABANDONED: list[threading.Thread] = []  # that may still be in NVRTC
+
+
 def _watched(
     source: str, name: str, flags: Sequence[str], want_ptx: bool, seconds: float
 ) -> Answer:
@@ -213,20 +217,19 @@ def _watched(
         with suppress(OSError):  # it has just ended
             spent = time.clock_gettime(clock_of(thread.ident)) if clock_of else None
             left = seconds - (time.perf_counter() - start if spent is None else spent)
-    if not _LEFT_ALONE:
-        atexit.register(_exit_beside_threads)
-    _LEFT_ALONE.append(thread)
+    if not _ABANDONED:
+        atexit.register(_skip_destructors)
+    _ABANDONED.append(thread)
     raise StoppedError(f"NVRTC was not done after {seconds:g} s of processor time")
 
 
-_LEFT_ALONE: list[threading.Thread] = []  # that nobody waits for
-
-
-def _exit_beside_threads() -> None:
-    """If NVRTC is still at work, the process ends with its status, but without the destructors of libraries:
-    without what they destroy it crashes (2 of 15 processes ended by a segmentation fault)."""
+def _skip_destructors() -> None:
+    """At exit: while a thread is in NVRTC, the static destructors of libraries would destroy what it uses (2
+    of 15 processes ended by a segmentation fault).  So the process ends without them, with its status."""
+    if not any(t.is_alive() for t in _ABANDONED):
+        return
     libc = ctypes.CDLL(None)
-    if any(t.is_alive() for t in _LEFT_ALONE) and hasattr(libc, "on_exit"):
+    if hasattr(libc, "on_exit"):  # of glibc
         libc.on_exit(libc._exit, None)  # gets the status; the last one registered is called first
 
 
@@ -234,6 +237,7 @@ _PRAGMA = re.compile(r"#pragma unroll(?: (\d+))?$")
 _COUNTED = re.compile(r"for \(int \w+ = 0; \w+ < (\d+); \+\+")
 
 
+@lru_cache(maxsize=4)  # of a text it is asked before its build, in it and after it
 def statements(source: str) -> int:
     """Lines of a text with its loops unrolled: NVRTC's time grows with their square, 0.2 s of 1,000."""
     total, factors, asked = 0, [1], None

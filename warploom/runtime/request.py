@@ -200,8 +200,8 @@ class Request:
 
 
 def _with_room(lower: Callable[[Headroom], Lowered | None], headroom: Headroom) -> Lowered | None:
-    """What is lowered, with room for what layouts need of shared memory: rings have fewer slots, or, if more
-    than these is given up so, tiles stay in halves of sectors."""
+    """Lowered so that the scratch that layouts need fits in shared memory: with shallower rings, or, if these
+    cost more than slots, without the exchanges that fill sectors."""
     try:
         return lower(headroom)
     except SharedMemoryError as e:
@@ -211,15 +211,12 @@ def _with_room(lower: Callable[[Headroom], Lowered | None], headroom: Headroom) 
     refusal: CompileError | None = None
     try:
         found = lower(replace(headroom, shared=first.unplanned))
-        before = first.schedule
-        if found is None or not isinstance(before, Schedule):
-            return found
-        if not _gives_up(found.schedule, before):
+        if found is None or not _gives_up(found.schedule, first.schedule):
             return found
     except CompileError as e:
         refusal = e
     try:
-        return lower(replace(headroom, halves=True))
+        return lower(replace(headroom, partial_sectors=True))
     except SharedMemoryError:
         if refusal is not None:
             raise refusal from None
@@ -227,12 +224,13 @@ def _with_room(lower: Callable[[Headroom], Lowered | None], headroom: Headroom) 
 
 
 def _gives_up(now: Schedule, before: Schedule) -> bool:
-    """Does a schedule lose more than slots beyond a second one: tasks, or what was asked for?"""
+    """Does a schedule lose more than slots: specialization, something that was asked for, or the second slot
+    of a ring?"""
     depths = {c.name: c.depth for c in before.channels}
     kept = {(r.subject, r.decision) for r in before.reasons if r.warn}
     unmet = {(r.subject, r.decision) for r in now.reasons if r.warn} - kept
-    drained = any(c.depth < min(2, depths.get(c.name, 1)) for c in now.channels)
-    return bool(unmet) or drained or now.specialized != before.specialized
+    single = any(c.depth < min(2, depths.get(c.name, 1)) for c in now.channels)
+    return bool(unmet) or single or now.specialized != before.specialized
 
 
 def _united(func: Func, pairs: tuple[tuple[int, int], ...]) -> Func:

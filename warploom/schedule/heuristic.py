@@ -199,7 +199,7 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
         return forms.form_of(context.accesses, used, work, registers, context.target)
 
     uniform = form(other, plain_need)
-    shared = _ctas_per_sm(context, work, lone=schedule.tasks[0].replicas == 1)
+    shared = _ctas_per_sm(context, work, single=schedule.tasks[0].replicas == 1)
     whole = [(s, form(s, n)) for s, n in ((schedule, need), *shared)]
 
     def decided(x: Launch) -> tuple[Schedule, forms.Verdict]:
@@ -235,15 +235,15 @@ def _asked_ctas_per_sm(context: Context) -> Schedule | None:
         return None
 
 
-def _ctas_per_sm(context: Context, work: forms.Work, lone: bool) -> list[tuple[Schedule, int]]:
+def _ctas_per_sm(context: Context, work: forms.Work, single: bool) -> list[tuple[Schedule, int]]:
     """A specialized schedule for half a multiprocessor, if there is one: two programs run side by side, and
-    one's start, waits and end lie under the other's steps.  lone: also alone one group does all of a tile.
+    one's start, waits and end lie under the other's steps.  single: has a program alone one group as well?
 
-    One group then does all of a tile; where several did, and it takes more registers than a launch of two
-    gives (so tasks trade them), only overlapping iterations are known to be worth it, and dots that complete
-    in order: nothing of their own group runs under these (docs/log/2026-11-23-mma-sync-beside-triton.md).
-    Of a lone group two overlap what one can't, in loops in loops, too; producers must keep few registers."""
-    if (work.walks and not lone) or context.knobs.ctas_per_sm == 1:
+    One group does all of a tile.  Where that takes more registers than a launch of two gives, tasks trade
+    them: worth it for overlapping iterations, for dots that complete in order, under which nothing of their
+    own group runs (docs/log/2026-11-23-mma-sync-beside-triton.md), and where the program alone has one group
+    as well, also in nested loops, if the producer keeps few registers, as it only issues copies."""
+    if (work.walks and not single) or context.knobs.ctas_per_sm == 1:
         return []
     try:
         found = _scheduled(context.sharing(2))
@@ -254,7 +254,7 @@ def _ctas_per_sm(context: Context, work: forms.Work, lone: bool) -> list[tuple[S
     alone = not made.specialized or main.replicas > 1 or any(r.warn for r in made.reasons)
     waits = any(not forms.unit_by(made, o, context.target).is_async for o in context.dots)
     issues = {via for c in made.channels for via in c.via} == {"tma"}
-    trades = main.registers is not None and not (made.pipelines or waits or (lone and issues))
+    trades = main.registers is not None and not (made.pipelines or waits or (single and issues))
     return [] if alone or trades else [found]
 
 

@@ -30,14 +30,15 @@ def transpose_registers(item_bytes: int, target: Target) -> int:
 class Headroom:
     """Registers a thread that the tasks get beyond the estimate: what is tried after ptxas spilled.  shared:
     bytes of shared memory left for what only layouts show.  few_registers: dots in registers hold less.
-    halves: tiles may be stored in halves of sectors, as an exchange has no room."""
+    partial_sectors: tiles stay in layouts whose accesses fill sectors in part, as shared memory has no room
+    for an exchange."""
 
     producer: int = 0
     consumer: int = 0
     transpose: int = 0
     shared: int = 0
     few_registers: bool = False
-    halves: bool = False
+    partial_sectors: bool = False
 
     def gives_nothing(self, tasks: tuple[TaskPlan, ...]) -> bool:
         """Does it give more only to tasks that there aren't, or whose threads keep what they begin with?"""

@@ -43,27 +43,16 @@ DEV void red_add_f32x4(bool on, float* p, float a, float b, float c, float d) {
 #endif
 }
 
-// The old value; NaN operands as in fmaxf and fminf.
-template <bool MAX, bool SYSTEM = false> DEV float atomic_f32(float* p, float x) {
-  int seen = *(volatile int*)p, expected;
+// The old value of a T, which Bits has the width of; NaN operands as in fmax and fmin.
+template <class T, class Bits, bool MAX, bool SYSTEM = false> DEV T atomic_extremum(T* p, T x) {
+  Bits seen = *(volatile Bits*)p, expected;
   do {
     expected = seen;
-    const float now = __int_as_float(expected), next = MAX ? fmaxf(now, x) : fminf(now, x);
-    const int wanted = __float_as_int(next);
-    seen = SYSTEM ? atomicCAS_system((int*)p, expected, wanted) : atomicCAS((int*)p, expected, wanted);
+    const T now = __builtin_bit_cast(T, expected), next = MAX ? fmax(now, x) : fmin(now, x);
+    const Bits wanted = __builtin_bit_cast(Bits, next);
+    seen = SYSTEM ? atomicCAS_system((Bits*)p, expected, wanted) : atomicCAS((Bits*)p, expected, wanted);
   } while (seen != expected);
-  return __int_as_float(seen);
-}
-
-template <bool MAX, bool SYSTEM = false> DEV double atomic_f64(double* p, double x) {
-  u64 seen = *(volatile u64*)p, expected;
-  do {
-    expected = seen;
-    const double now = __longlong_as_double((i64)expected), next = MAX ? fmax(now, x) : fmin(now, x);
-    const u64 wanted = (u64)__double_as_longlong(next);
-    seen = SYSTEM ? atomicCAS_system((u64*)p, expected, wanted) : atomicCAS((u64*)p, expected, wanted);
-  } while (seen != expected);
-  return __longlong_as_double((i64)seen);
+  return __builtin_bit_cast(T, seen);
 }
 
 DEV float atomic_add_f16(u16* p, float x) {

@@ -295,7 +295,7 @@ def make_block_ptr(
     sizes = positive_shape(block_shape, "block_shape")
     rank = len(sizes)
     for name, given in (("shape", shape), ("strides", strides), ("offsets", offsets)):
-        _integers(name, given, rank)
+        _check_integers(name, given, rank)
     if sorted(static_ints(order, "order")) != list(range(rank)):
         refuse("block-order", f"order {order} is no permutation of the {rank} axes", "use (1, 0)")
     extents, steps = _i64s(shape), _i64s(strides)
@@ -313,7 +313,7 @@ def advance(base: Operand, offsets: Any) -> Tensor:
             f"advance takes a block pointer, found {describe(base)}",
             "make one with tl.make_block_ptr; ordinary pointers move by ptr + i",
         )
-    _integers("offsets", offsets, len(base.block_shape))
+    _check_integers("offsets", offsets, len(base.block_shape))
     moved = (
         o if d == 0 and isinstance(d, int) else emitter.binary("+", o, emitter.cast(d, i32))
         for o, d in zip(base.offsets, offsets, strict=True)
@@ -321,8 +321,8 @@ def advance(base: Operand, offsets: Any) -> Tensor:
     return replace(base, offsets=tuple(moved))
 
 
-def _integers(name: str, given: Any, rank: int) -> None:
-    """Refuses what isn't an integer for each axis, or a tile of them."""
+def _check_integers(name: str, given: Any, rank: int) -> None:
+    """Refuses anything but an integer, or a tile of integers, for each axis."""
     if not isinstance(given, tuple | list):
         refuse("block-rank", f"{name} is {describe(given)}", f"give {rank} entries as a list")
     if len(given) != rank:
@@ -330,7 +330,7 @@ def _integers(name: str, given: Any, rank: int) -> None:
         refuse("block-rank", what, "give one entry for each axis of the block")
     for x in given:
         if not current().number(x).is_int:
-            what = f"{name} takes integers, found {describe(x)}"
+            what = f"expected integers as {name}, found {describe(x)}"
             refuse("block-integer", what, "divide integers by //, or cast with .to(tl.int32)")
 
 
@@ -352,7 +352,7 @@ def make_tensor_descriptor(
     d = pointer_of(base, "make_tensor_descriptor")
     sizes = positive_shape(block_shape, "block_shape")
     for name, given in (("shape", shape), ("strides", strides)):
-        _integers(name, given, len(sizes))
+        _check_integers(name, given, len(sizes))
     if not 1 <= len(sizes) <= 5:
         refuse("view-rank", f"a descriptor of {len(sizes)} axes", "use 1 to 5 axes")
     if not (isinstance(last := strides[-1], int | Const) and known(last) == 1):
@@ -376,7 +376,7 @@ def descriptor_of(desc: Any, offsets: Any, what: str) -> Descriptor:
             f"{what} takes a tensor descriptor, found {describe(desc)}",
             "make one with tl.make_tensor_descriptor, or pass a TensorDescriptor",
         )
-    _integers("offsets", offsets, len(desc.block_shape))
+    _check_integers("offsets", offsets, len(desc.block_shape))
     return desc
 
 

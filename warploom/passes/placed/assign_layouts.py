@@ -23,8 +23,8 @@ A convert_layout that the program has already (a script's annotate_layout) is am
 layout flows on to what uses the value, and back to what computes it where memory accepts it.  wgmma, which
 takes one layout only, refuses another that is annotated.
 
-Elements that would be stored or loaded one by one, and fill half of their sectors, are exchanged for whole
-ones, if shared memory has room for that (`memory_tiles.py`, "fills_halves").
+A tile whose scalar accesses would leave sectors of global memory partially filled is exchanged through shared
+memory, if there is room (`Memory.leaves_partial_sectors`).
 
 Refuses (InternalError): wgmma in tasks that are not one warp group a replica, and a tile outside tasks;
 (CompileError) a reshape of a large tile between shapes that divide in no common way (`reshape-layout`), and
@@ -73,28 +73,31 @@ def assign_layouts(
     for o in func.body.ops:
         if o.kind is not task.tasks and tiles(o):
             raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
-    met: list[TaskLayouts] = []
 
-    def placed(halves: bool) -> Func:
+    def placed(partial_sectors: bool) -> tuple[Func, bool]:
+        """The function with layouts; whether scalar accesses would leave sectors partially filled."""
+        found = False
+
         def region(r: Region, warps: int) -> Region:
-            lanes = warps * target.warp_size
-            t = TaskLayouts(r, lanes >> LANE_BITS, facts, by_lines, halves)
-            met.append(t)
-            made = _laid_out(t)
+            nonlocal found
+            threads = warps * target.warp_size
+            made, met = with_layouts(r, threads, facts, by_lines, partial_sectors)
+            found |= met
             _check_sizes(made, target)
             return made
 
-        return rewrite_regions(func, region, "warps")
+        return rewrite_regions(func, region, "warps"), found
 
-    whole = placed(halves=False)
-    if not any(t.met_halves for t in met):
-        return whole
-    # Whole sectors take scratch.  Half as many programs cost less than halves (64 or 128 pixels by 128 or 64
-    # channels of a convolution, four slots: 21 us for 19.7, 23.7 for 22.9), but there has to be room.
-    # What the chooser gave its rings it gives again, unless it is not to (`runtime/request.py`).
-    may_choose_again = schedule is not None and given is None and not (headroom and headroom.halves)
-    fits = may_choose_again or bytes_needed(whole, target) <= target.shared_bytes
-    return whole if fits else placed(halves=True)
+    if headroom is not None and headroom.partial_sectors:
+        return placed(partial_sectors=True)[0]
+    exchanged, found = placed(partial_sectors=False)
+    # Exchanges take scratch in shared memory.  They are worth half of the occupancy (64 or 128 pixels by 128
+    # or 64 channels of a convolution, four slots: 19.7 us for 21, 22.9 for 23.7), but must fit.  Where the
+    # chooser dealt the memory out, `Request.lower` has it choose again.
+    is_chosen = schedule is not None and given is None
+    if not found or is_chosen or bytes_needed(exchanged, target) <= target.shared_bytes:
+        return exchanged
+    return placed(partial_sectors=True)[0]
 
 
 def _check_sizes(region: Region, target: Target) -> None:
@@ -123,13 +126,12 @@ def _with_layout(t: Type, layout: Layout) -> Type:
     return t
 
 
-def with_layouts(region: Region, threads: int, facts: Facts, by_lines: bool) -> Region:
-    """A task's region with layouts, for so many threads a replica."""
-    return _laid_out(TaskLayouts(region, threads >> LANE_BITS, facts, by_lines))
-
-
-def _laid_out(t: TaskLayouts) -> Region:
-    region = t.region
+def with_layouts(
+    region: Region, threads: int, facts: Facts, by_lines: bool, partial_sectors: bool = False
+) -> tuple[Region, bool]:
+    """A task's region with layouts, for so many threads a replica; whether scalar accesses would leave
+    sectors partially filled."""
+    t = TaskLayouts(region, threads >> LANE_BITS, facts, by_lines, partial_sectors)
     ops = [o for o in walk(region) if tiles(o) or (o.regions and _touches(o))]
     for o in ops:
         RULES[o.kind].relate(t, o)
@@ -137,7 +139,7 @@ def _laid_out(t: TaskLayouts) -> Region:
     for o in ops:  # cuts and reshapes may not be able to give what was hoped for
         if RULES[o.kind].searches and o.result not in t.cheap:
             (t.layout[o.result],) = RULES[o.kind].settle(t, o).results  # type: ignore[assignment]
-    return _Writer(t).region(region, ())
+    return _Writer(t).region(region, ()), t.found_partial_sectors
 
 
 @dataclass

@@ -281,7 +281,7 @@ def _memory(t: TaskLayouts, o: Op) -> Memory:
             )  # units of 16 bytes, shifted where rows are not aligned
     else:
         memory = of_pointers(t.facts, o.operands[0], size, o.attrs.get("run", ()))
-    return replace(memory, by_lines=t.by_lines, halves=t.halves)
+    return replace(memory, by_lines=t.by_lines, partial_sectors=t.partial_sectors)
 
 
 def _loads(t: TaskLayouts, o: Op) -> None:

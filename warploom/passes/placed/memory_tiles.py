@@ -15,8 +15,8 @@ from warploom.layout.choose import LINE, SECTOR, sector_ratio
 
 # A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
 # its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
-# 8 bits), but not with every lane on its own, nor where elements move alone that could together: pixels of
-# channels that a convolution stores, 43 us, exchanged 12.5 (docs/log/2026-11-30-halves-of-sectors.md).
+# 8 bits), but not with every lane on its own, nor with scalar accesses that could be vectors: a convolution
+# that stores by channels took 43 us so, exchanged 12.5 (docs/log/2026-11-30-halves-of-sectors.md).
 WORST_SECTOR_RATIO = 2.0
 WORST_OF_ACCUMULATORS = 4.0
 # The same of lines, in a task of one warp, whose lanes exchange without a barrier: each access asks the
@@ -51,7 +51,8 @@ class Memory:
     aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
     adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once,
     even where a tile then has fewer pieces than there are threads.  by_lines: do lines count that
-    one warp touches?  halves: may elements that move alone fill halves of sectors?"""
+    one warp touches?
+    partial_sectors: may scalar accesses fill them in part?"""
 
     inner: int
     align: int
@@ -59,7 +60,7 @@ class Memory:
     scattered: bool = False
     in_pieces: bool = False
     by_lines: bool = True
-    halves: bool = False
+    partial_sectors: bool = False
 
     @property
     def vector(self) -> int:
@@ -79,17 +80,17 @@ class Memory:
             least = self.ratio(self.layout(layout.shape, 1), LINE)
             if self.ratio(layout, LINE) > WORST_LINE_RATIO * least:
                 return False
-        if not self.halves and self.fills_halves(layout):
+        if not self.partial_sectors and self.leaves_partial_sectors(layout):
             return False
         return self.ratio(layout) <= (
             WORST_OF_ACCUMULATORS if is_group_acc(layout) else WORST_SECTOR_RATIO
         )
 
-    def fills_halves(self, layout: Layout) -> bool:
-        """Do elements move alone, that could together, and fill at most half of their sectors?  Not a few,
-        which one access of another layout would move: an exchange takes more."""
-        alone = layout.registers > self.vector > 1 and layout.contiguous(self.inner) == 1
-        return alone and self.ratio(layout) >= WORST_SECTOR_RATIO
+    def leaves_partial_sectors(self, layout: Layout) -> bool:
+        """Are accesses scalar that could be vectors, and fill at most half of the sectors that they touch?  A
+        thread with no more elements than one vector has is exempt: an exchange costs more."""
+        scalar = layout.registers > self.vector > 1 and layout.contiguous(self.inner) == 1
+        return scalar and self.ratio(layout) >= WORST_SECTOR_RATIO
 
     def ratio(self, layout: Layout, unit: int = SECTOR) -> float:
         """Sectors (or other units) that an access touches, by those that its bytes fill."""

@@ -71,7 +71,7 @@ def _task(r: Region, warps: int, facts: Facts, target: Target) -> Region:
     limit = limit_of(target)
 
     def over(x: Region) -> int:
-        placed = with_layouts(x, warps * target.warp_size, facts, by_lines=False)
+        placed, _ = with_layouts(x, warps * target.warp_size, facts, by_lines=False)
         return Pressure(placed).excess(placed, placed.ops, limit)
 
     before = over(r)

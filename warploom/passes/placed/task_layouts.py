@@ -65,8 +65,8 @@ class TaskLayouts:
     warps: int
     facts: Facts
     by_lines: bool = True  # does one warp exchange what touches many lines of memory?
-    halves: bool = False  # may elements that move alone fill halves of sectors?
-    met_halves: bool = False  # would some have?
+    partial_sectors: bool = False  # may scalar accesses fill sectors in part?
+    found_partial_sectors: bool = False  # would some do so?
     cheap: set[Value] = field(default_factory=set)
     flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
     loaded: dict[Value, Memory] = field(default_factory=dict)  # from where it comes
@@ -212,7 +212,7 @@ class TaskLayouts:
 
     def accepts(self, memory: Memory, layout: Layout) -> bool:
         """Does a layout from elsewhere serve an access?"""
-        self.met_halves |= memory.fills_halves(layout)
+        self.found_partial_sectors |= memory.leaves_partial_sectors(layout)
         return memory.accepts(layout)
 
     def _is_cheaper_exchanged(self, v: Value, layout: Layout) -> bool:
