@@ -66,38 +66,9 @@ def test_a_mask_says_nothing_of_other_places() -> None:
 
 @wl.jit
 def in_planes(
-    a_ptr: Any, b_ptr: Any, out_ptr: Any, N: tl.constexpr, K: tl.constexpr, HW: tl.constexpr
-) -> None:
-    """a @ b.T, of which each column is a plane of an image: as a convolution of pixels stores channels."""
-    at, columns, ks = tl.program_id(0) * 128 + tl.arange(0, 128), tl.arange(0, N), tl.arange(0, K)
-    a = tl.load(a_ptr + at[:, None] * K + ks[None, :])
-    b = tl.load(b_ptr + columns[:, None] * K + ks[None, :])
-    to = (at // HW * N * HW + at % HW)[:, None] + columns[None, :] * HW
-    tl.store(out_ptr + to, tl.dot(a, b.T).to(out_ptr.dtype.element_ty))
-
-
-@pytest.mark.parametrize("warps", [4, 8])
-def test_sums_in_columns_are_exchanged_for_whole_sectors(warps: int) -> None:
-    """Of 16 bits a warp's rows fill half a sector, of 32 bits a whole one."""
-    rng = np.random.default_rng(7)
-    a, b = (rng.integers(-3, 4, (n, 32)).astype(ml_dtypes.bfloat16) for n in (128, 32))
-    for dtype, bits, how_often in (
-        (ml_dtypes.bfloat16, 128, 16 // warps),
-        (np.float32, 32, 128 // warps),
-    ):
-        out = np.zeros((2, 32, 64), dtype)
-        made = in_planes.compile_for(a, b, out, grid=(1,), N=32, K=32, HW=64, num_warps=warps)
-        stores = re.findall(r"  store_global(\d+)\(", made.cuda)
-        assert stores == [str(bits)] * how_often
-        made.simulate(a, b, out, grid=(1,))
-        want = (a.astype(float) @ b.astype(float).T).reshape(2, 64, 32).swapaxes(1, 2)
-        np.testing.assert_array_equal(out.astype(float), want)
-
-
-@wl.jit
-def in_planes_by_steps(
     a_ptr: Any, b_ptr: Any, out_ptr: Any, k: Any, B: tl.constexpr, HW: tl.constexpr
 ) -> None:
+    """a @ b.T, of which each column is a plane of an image: as a convolution of pixels stores channels."""
     at, columns, ks = tl.program_id(0) * 128 + tl.arange(0, 128), tl.arange(0, B), tl.arange(0, 64)
     total = tl.zeros((128, B), tl.float32)
     for i in range(0, k, 64):
@@ -107,13 +78,31 @@ def in_planes_by_steps(
     tl.store(out_ptr + to, total.to(out_ptr.dtype.element_ty))
 
 
+@pytest.mark.parametrize("warps", [4, 8])
+def test_sums_in_columns_are_exchanged_for_whole_sectors(warps: int) -> None:
+    """Of 16 bits a warp's rows fill half a sector, of 32 bits a whole one."""
+    rng = np.random.default_rng(7)
+    a, b = (rng.integers(-3, 4, (n, 64)).astype(ml_dtypes.bfloat16) for n in (128, 32))
+    for dtype, bits, how_often in (
+        (ml_dtypes.bfloat16, 128, 16 // warps),
+        (np.float32, 32, 128 // warps),
+    ):
+        out = np.zeros((2, 32, 64), dtype)
+        made = in_planes.compile_for(a, b, out, 64, grid=(1,), B=32, HW=64, num_warps=warps)
+        stores = re.findall(r"  store_global(\d+)\(", made.cuda)
+        assert stores == [str(bits)] * how_often
+        made.simulate(a, b, out, 64, grid=(1,))
+        want = (a.astype(float) @ b.astype(float).T).reshape(2, 64, 32).swapaxes(1, 2)
+        np.testing.assert_array_equal(out.astype(float), want)
+
+
 @pytest.mark.usefixtures("without_nvrtc")
 def test_no_exchange_without_room_for_it() -> None:
     """Seven slots of 32 KB leave nothing for 32 KB more: there are six, unless seven are asked for, by a launch
     or a schedule."""
 
     def made(**knobs: Any) -> tuple[int, set[str], str]:
-        found = in_planes_by_steps.compile(
+        found = in_planes.compile(
             ["*bf16:16", "*bf16:16", "*bf16:16", "i32:16"],
             {"B": 128, "HW": 64},
             num_warps=4,
